@@ -1,0 +1,129 @@
+/*
+ * tests/pool/script.h - the language of the pool's shell: a line in, a command out; and who answers it.
+ *
+ * Two subjects answer commands: the core (tests/pool/subject_core.c) and the naive reference model
+ * (tests/pool/model.c). Both give their answer as text, so the shell prints either, and the random
+ * test compares them byte for byte.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum script_verb {
+    /* set-up */
+    VERB_POOL,
+    VERB_TENANT,
+    VERB_DOMAIN,
+    VERB_MODEL,
+    /* sequences */
+    VERB_ALLOC,
+    VERB_FIND,
+    VERB_APPEND,
+    VERB_FILL,
+    VERB_PUBLISH,
+    VERB_FORK,
+    VERB_TRUNCATE,
+    VERB_PREEMPT,
+    VERB_RESUME,
+    VERB_RELEASE,
+    VERB_END_SESSION,
+    VERB_TABLE,
+    /* the rest */
+    VERB_FREE_LIST,
+    VERB_HOLDS,
+    VERB_EVICT,
+    VERB_CLEAR,
+    VERB_STATS,
+    VERB_CHECK,
+    NUM_VERBS
+};
+
+enum {
+    SCRIPT_MAX_NAME = 63,   /* bytes of a name */
+    SCRIPT_MAX_GROUPS = 8,  /* layer groups of a model */
+    SCRIPT_MAX_READERS = 64 /* readers of a domain */
+};
+
+/* Numbers that a line may leave out have this value then. */
+#define SCRIPT_UNSET UINT64_MAX
+
+struct script_group {
+    uint32_t window; /* 0: full */
+    uint32_t per_granule;
+};
+
+struct script_extra {
+    uint64_t block;
+    const uint8_t *bytes;
+    size_t num_bytes;
+};
+
+/* One parsed line. What a verb does not use is empty ("" / 0 / NULL / SCRIPT_UNSET / false). */
+struct script_command {
+    enum script_verb verb;
+    char name[SCRIPT_MAX_NAME + 1];    /* the pool's first word after the verb: S, T, D, M or X */
+    char child[SCRIPT_MAX_NAME + 1];   /* C of "fork S C" */
+    char model[SCRIPT_MAX_NAME + 1];   /* model= */
+    char tenant[SCRIPT_MAX_NAME + 1];  /* tenant= */
+    char layered[SCRIPT_MAX_NAME + 1]; /* layered= */
+    char session[SCRIPT_MAX_NAME + 1]; /* session= */
+    bool has_salt, has_adapter;
+    char salt[SCRIPT_MAX_NAME + 1];
+    char adapter[SCRIPT_MAX_NAME + 1];
+
+    const uint32_t *tokens; /* owned by the command */
+    size_t num_tokens;
+    const struct script_extra *extras; /* owned by the command, ascending by block */
+    size_t num_extras;
+
+    bool raw, mapped, unfilled;
+    uint64_t take;   /* take=, or SCRIPT_UNSET */
+    uint64_t number; /* N of truncate and evict */
+
+    /* pool, tenant, domain */
+    uint64_t blocks, block_tokens, watermark;   /* SCRIPT_UNSET where left out */
+    uint64_t guarantee, limit, weight;          /* SCRIPT_UNSET where left out */
+    char readers[SCRIPT_MAX_READERS][SCRIPT_MAX_NAME + 1];
+    size_t num_readers;
+
+    /* model */
+    struct script_group groups[SCRIPT_MAX_GROUPS];
+    size_t num_groups;
+
+    uint64_t group;        /* group=, 0 where left out */
+    const uint64_t *slots; /* of "holds", owned by the command */
+    size_t num_slots;
+};
+
+/*
+ * Reads one line. Returns 0 and fills @out (to be finished), 1 for an empty line or a comment, or
+ * -EINVAL and a message in @error that says what is wrong with which word.
+ */
+int script_parse(const char *line, struct script_command *out, char *error, size_t error_size);
+void script_command_finish(struct script_command *command);
+
+/* Text that grows. Zeroed is empty; text_finish() frees. */
+struct text {
+    char *bytes; /* NUL-terminated once anything was added */
+    size_t length, capacity;
+};
+void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void text_clear(struct text *text);
+void text_finish(struct text *text);
+
+/*
+ * Whoever answers commands. run() adds the answer without its last newline; an answer that starts
+ * with "error: " says that the command could not be carried out as written (no pool yet, a second
+ * pool, no model declared).
+ */
+struct script_subject {
+    const char *name;
+    void *(*create)(void);
+    void (*destroy)(void *self);
+    void (*run)(void *self, const struct script_command *command, struct text *answer);
+};
+
+extern const struct script_subject subject_core;  /* subject_core.c */
+extern const struct script_subject subject_model; /* model.c */
