@@ -1,0 +1,234 @@
+/*
+ * pool/records.h - (internal) the records of the pool, and how they hang together.
+ *
+ *   session ---< sequence >--- payer (tenant, domain), model
+ *                   |  one table per layer group, in token order
+ *                   v
+ *                block: key, state, holds ---< place: a slot of the device (later: host, disk)
+ *                   |
+ *                arena (domain, model, group): device slots, by granule
+ *   transfer: one block, from a slot, to a slot
+ *
+ * Records live in arrays taken at start and are named by index; NONE is no record.
+ */
+#pragma once
+
+#include "pool/list.h"
+#include "pool/pool.h"
+
+#define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))
+
+/* ---- blocks and slots ----------------------------------------------------------------------- */
+
+enum block_state {
+    BLOCK_GONE = 0,  /* the record is free */
+    BLOCK_PRIVATE,   /* being filled, or filled, in one or more tables; no key, not findable */
+    BLOCK_PUBLISHED  /* has a key and is in the index; held, or in its arena's eviction list */
+};
+
+/* Tiers are rows: host and disk are added here. */
+enum tier { TIER_DEVICE, NUM_TIERS };
+
+enum place_state {
+    PLACE_ABSENT = 0, /* no copy there */
+    PLACE_INCOMING,   /* a transfer writes it: cannot be read */
+    PLACE_PRESENT,    /* can be read */
+    PLACE_LEAVING     /* a transfer reads it, for the last time */
+};
+
+/* 64 bytes, and its token ids beside it: a hit touches these two lines. */
+struct block {
+    struct pool_key key;  /* PUBLISHED; PRIVATE and promised: the key it will get */
+    struct link link;     /* evictable: the arena's eviction list. Promised: next is the filler */
+    uint64_t stamp : 48;  /* when it became evictable; orders blocks of different arenas */
+    uint64_t state : 2;   /* enum block_state */
+    uint64_t place_state : 2; /* of the device: enum place_state */
+    uint64_t is_promised : 1; /* PRIVATE, in the index for single flight */
+    uint64_t is_evictable : 1; /* in the eviction list */
+    uint64_t : 10;
+    uint32_t holds;       /* table chunks that have it; see chunks.h */
+    uint32_t slot[NUM_TIERS]; /* slot record of each place */
+    uint16_t arena;
+    uint16_t num_readers; /* transfers that read it: it stays where it is, and is skipped */
+    uint32_t epoch;       /* of its arena's shelf when the slot was taken */
+};
+_Static_assert(sizeof(struct block) == 64, "one cache line");
+
+enum slot_state {
+    SLOT_FREE = 0,   /* in the arena's free list */
+    SLOT_TAKEN,      /* has a block */
+    SLOT_QUARANTINED /* somebody the core does not control may still touch it */
+};
+
+struct slot {
+    uint32_t granule;
+    uint32_t number;          /* block id in its arena: what tables hold */
+    uint32_t generation;      /* changes whenever the slot is given to another block */
+    uint32_t next_in_granule; /* the granule's slots, ascending */
+    uint32_t block;           /* TAKEN */
+    struct link link;         /* FREE: the arena's free list; QUARANTINED: its session's list */
+    uint32_t state;           /* enum slot_state */
+};
+
+/* ---- granules and arenas -------------------------------------------------------------------- */
+
+/* Where an unused or wholly unheld granule waits: see granule_order.h. */
+enum granule_where { GRANULE_NOWHERE = 0, GRANULE_IDLE, GRANULE_IN_LIST, GRANULE_IN_TREE };
+
+struct granule {
+    uint32_t arena;
+    uint32_t index;      /* in the arena */
+    uint32_t first_slot; /* slot record of its lowest slot */
+    uint32_t num_busy;   /* slots with a held, private or read block, or quarantined */
+    uint32_t num_cached; /* slots with an evictable block that no transfer reads */
+    uint32_t is_planned; /* scratch of plan.c */
+    uint64_t hottest;    /* waiting: the largest stamp of its blocks; idle: since when */
+    struct link link;
+    uint32_t left, right; /* GRANULE_IN_TREE */
+    uint32_t where;
+};
+
+struct arena {
+    uint32_t shelf; /* its (domain, model) */
+    uint16_t group;
+    uint16_t placement;
+    uint32_t pages, slots; /* of a granule */
+    struct list evictable; /* blocks, coldest first */
+    struct list free;      /* slots, next to be taken first */
+    uint32_t num_free, num_evictable, num_held, num_reserved, num_quarantined;
+    uint32_t num_granules;
+    uint32_t lowest_hint;  /* no granule index below it is unused */
+    uint32_t batch;        /* last slot that this batch of a release put into the free list ... */
+    uint64_t batch_number; /* ... if it is this batch */
+};
+
+/* What one domain has of one model: an arena for each group, and one epoch. */
+struct shelf {
+    pool_payer domain;
+    pool_model model;
+    uint32_t epoch;
+    uint32_t swept_epoch; /* evictable blocks from before it are gone */
+    uint32_t first_arena; /* its groups' arenas follow one another */
+    uint32_t next;        /* of the same domain */
+};
+
+/* The devices of an arena's parts. Arenas with the same devices share one. */
+struct placement {
+    uint32_t devices; /* bit set */
+    struct list idle; /* granules without a block, idle longest first */
+};
+
+struct device {
+    uint64_t pages, watermark;
+    uint64_t free_pages, idle_pages; /* uncommitted; in idle granules */
+    uint64_t unheld_pages;           /* in granules of cached blocks only */
+    uint64_t takeable_pages;         /* sum over payers of account_takeable() */
+    uint32_t *winners; /* tournament over payers by their share, see payer.c */
+};
+
+/* ---- payers --------------------------------------------------------------------------------- */
+
+/* What a payer has on one device, in pages. */
+struct account {
+    uint64_t charged;   /* granules with a block */
+    uint64_t unheld;    /* granules with cached blocks only */
+    uint64_t takeable;  /* its part in the device's takeable_pages */
+};
+
+/* Its wholly unheld granules of one placement, ordered by their hottest block. */
+struct granule_order {
+    struct list list; /* ascending; new ones nearly always go to the tail */
+    uint32_t root;    /* a treap for those that do not */
+};
+
+struct payer {
+    bool is_domain;
+    struct pool_quota quota;
+    uint32_t first_shelf;
+    uint64_t evictions_suffered, evictions_caused;
+    uint64_t query_tokens, hit_tokens;
+};
+
+struct model {
+    struct pool_model_shape shape;
+    uint32_t placement;
+    uint32_t token_positions, table_positions; /* of a chunk */
+};
+
+/* ---- sequences ------------------------------------------------------------------------------ */
+
+enum session_state { SESSION_FREE = 0, SESSION_LIVE, SESSION_ENDING, SESSION_ENDED };
+
+struct session {
+    uint32_t state; /* ENDED: only its quarantine is left */
+    bool is_manual_publish;
+    bool is_attached;
+    uint32_t num_sequences;
+    struct list sequences;   /* in the order in which they were made */
+    struct list quarantined; /* slots */
+    uint32_t first_step;
+};
+
+enum verb { VERB_NONE = 0, VERB_OF_TRUNCATE, VERB_OF_RELEASE, VERB_OF_PREEMPT };
+
+/* Tokens that were appended and are not complete, and how to take them back. */
+struct growth {
+    uint64_t old_length;
+    uint64_t cookie;
+    uint32_t num_copies;                /* under way */
+    uint32_t old_tails[POOL_MAX_GROUPS]; /* blocks that are being copied; NONE */
+    bool has_failed;
+};
+
+struct sequence {
+    uint64_t id;
+    pool_session session;
+    struct link in_session;
+    pool_payer tenant, domain, shared;
+    pool_model model;
+    uint32_t shelf, shared_shelf;
+    uint32_t epoch, shared_epoch;
+    uint64_t length;       /* tokens */
+    uint64_t num_complete; /* tokens of which every layer has K and V */
+    uint32_t num_shared;   /* leading positions in the shared domain's arenas */
+    uint32_t considered;   /* positions that publish has looked at */
+    uint32_t token_chunk, table_chunk;     /* the last ones; NONE */
+    uint32_t first_kept[POOL_MAX_GROUPS];  /* positions before it are out of the window */
+    bool is_used, is_raw, is_mapped, is_filled, is_preempted;
+    bool is_growing;      /* an append waits for copies */
+    pool_step step;       /* that it is in */
+    uint32_t num_waiters; /* requests that wait for what it fills */
+    struct growth growth;
+    uint32_t waiting_verb; /* enum verb: for attends of the step that ended */
+    uint64_t waiting_argument, waiting_cookie;
+};
+
+enum step_state { STEP_FREE = 0, STEP_COPYING, STEP_OPEN, STEP_ENDING };
+
+struct step {
+    uint32_t state;
+    pool_session session;
+    uint32_t next_of_session;
+    uint32_t num_rows, num_copies, num_running;
+    bool is_commit, has_cookie;
+    uint64_t cookie;
+    uint32_t num_layers, num_layers_done;
+    uint64_t layers_done[POOL_MAX_LAYERS / 64];
+};
+
+struct transfer {
+    uint32_t from, to; /* blocks */
+    uint32_t sequence; /* that waits for it; NONE: nobody does any more */
+    uint32_t group;
+    uint32_t next_free;
+    bool is_used;
+};
+
+/* A request that waits for what @filler fills, up to @position. */
+struct waiter {
+    uint32_t filler;
+    uint32_t position;
+    pool_session session;
+    uint64_t deadline_ms, cookie;
+    bool is_used;
+};
