@@ -309,7 +309,7 @@ struct pool_place {
 int pool_table(struct pool *pool, struct pool_name name, uint32_t group, struct pool_place *out,
                uint32_t max, uint32_t *out_count);
 
-/* STALE unless the slot still has the generation, and a table of @session holds its block. */
+/* STALE unless the slot has a block and still this generation. */
 int pool_place_verify(struct pool *pool, uint32_t arena, uint32_t slot, uint32_t generation);
 
 /* ---- single flight -------------------------------------------------------------------------- */

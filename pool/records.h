@@ -96,10 +96,16 @@ struct arena {
     struct list evictable; /* blocks, coldest first */
     struct list free;      /* slots, next to be taken first */
     uint32_t num_free, num_evictable, num_held, num_reserved, num_quarantined;
+    uint32_t num_stale;    /* evictable, from before a clear: at the head of the list */
     uint32_t num_granules;
     uint32_t lowest_hint;  /* no granule index below it is unused */
     uint32_t batch;        /* last slot that this batch of a release put into the free list ... */
     uint64_t batch_number; /* ... if it is this batch */
+    /* Scratch of plan.c, valid while plan_number is the plan's. */
+    uint64_t plan_number;
+    uint32_t plan_free, plan_evictable; /* cursors into the two lists */
+    uint32_t plan_fresh;                /* slots left of granules it opens */
+    uint32_t fresh_next;                /* the first of them, while it is carried out */
 };
 
 /* What one domain has of one model: an arena for each group, and one epoch. */
@@ -157,23 +163,31 @@ struct model {
 
 /* ---- sequences ------------------------------------------------------------------------------ */
 
-enum session_state { SESSION_FREE = 0, SESSION_LIVE, SESSION_ENDING, SESSION_ENDED };
+enum session_state {
+    SESSION_FREE = 0,
+    SESSION_LIVE,
+    SESSION_ENDING, /* lets go of its sequences, slice by slice */
+    SESSION_ENDED   /* only its quarantine is left */
+};
 
 struct session {
-    uint32_t state; /* ENDED: only its quarantine is left */
+    struct link link; /* not live: the list of sessions that end */
+    uint32_t state;   /* enum session_state */
     bool is_manual_publish;
     bool is_attached;
     uint32_t num_sequences;
     struct list sequences;   /* in the order in which they were made */
     struct list quarantined; /* slots */
-    uint32_t first_step;
+    struct list steps;
 };
 
-enum verb { VERB_NONE = 0, VERB_OF_TRUNCATE, VERB_OF_RELEASE, VERB_OF_PREEMPT };
+/* A verb that waits for the attends of a step that ended. */
+enum waiting_verb { WAITING_NONE = 0, WAITING_TRUNCATE, WAITING_RELEASE, WAITING_PREEMPT };
 
 /* Tokens that were appended and are not complete, and how to take them back. */
 struct growth {
     uint64_t old_length;
+    uint64_t new_complete;
     uint64_t cookie;
     uint32_t num_copies;                /* under way */
     uint32_t old_tails[POOL_MAX_GROUPS]; /* blocks that are being copied; NONE */
@@ -199,16 +213,21 @@ struct sequence {
     pool_step step;       /* that it is in */
     uint32_t num_waiters; /* requests that wait for what it fills */
     struct growth growth;
-    uint32_t waiting_verb; /* enum verb: for attends of the step that ended */
+    uint32_t waiting_verb; /* enum waiting_verb */
     uint64_t waiting_argument, waiting_cookie;
 };
 
-enum step_state { STEP_FREE = 0, STEP_COPYING, STEP_OPEN, STEP_ENDING };
+enum step_state {
+    STEP_FREE = 0,
+    STEP_COPYING, /* shared tails are being copied: may not attend yet */
+    STEP_OPEN,    /* attends */
+    STEP_ENDING   /* ended, attends still run */
+};
 
 struct step {
-    uint32_t state;
+    struct link link; /* of its session */
+    uint32_t state;   /* enum step_state */
     pool_session session;
-    uint32_t next_of_session;
     uint32_t num_rows, num_copies, num_running;
     bool is_commit, has_cookie;
     uint64_t cookie;
@@ -217,15 +236,15 @@ struct step {
 };
 
 struct transfer {
+    struct link link;
     uint32_t from, to; /* blocks */
     uint32_t sequence; /* that waits for it; NONE: nobody does any more */
-    uint32_t group;
-    uint32_t next_free;
     bool is_used;
 };
 
 /* A request that waits for what @filler fills, up to @position. */
 struct waiter {
+    struct link link;
     uint32_t filler;
     uint32_t position;
     pool_session session;

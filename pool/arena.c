@@ -1,0 +1,289 @@
+/* pool/arena.c - arenas, granules and slots: which exist, which are free, who is charged. */
+#include "pool/arena.h"
+
+#include "pool/granule_order.h"
+#include "pool/payer.h"
+
+/* ---- shelves and arenas --------------------------------------------------------------------- */
+
+uint32_t shelf_find(const struct pool *pool, pool_payer domain, pool_model model)
+{
+    uint32_t id = pool->payers[domain].first_shelf;
+
+    while (id != NONE && pool->shelves[id].model != model)
+        id = pool->shelves[id].next;
+    return id;
+}
+
+uint32_t shelf_get(struct pool *pool, pool_payer domain, pool_model model)
+{
+    const struct model *record = &pool->models[model];
+    uint32_t num_groups = record->shape.num_groups;
+    uint32_t id = shelf_find(pool, domain, model);
+
+    if (id != NONE)
+        return id;
+    if (records_left(&pool->arena_pool) < num_groups)
+        return NONE;
+
+    id = pool->shelf_pool.num_used++; /* shelves and arenas are never given back */
+    uint32_t first = pool->arena_pool.num_used;
+    pool->arena_pool.num_used += num_groups;
+    pool->shelves[id] = (struct shelf){.domain = domain,
+                                       .model = model,
+                                       .first_arena = first,
+                                       .next = pool->payers[domain].first_shelf};
+    pool->payers[domain].first_shelf = id;
+    for (uint32_t group = 0; group < num_groups; group++) {
+        pool->arenas[first + group] = (struct arena){.shelf = id,
+                                                     .group = (uint16_t)group,
+                                                     .placement = (uint16_t)record->placement,
+                                                     .pages = record->shape.groups[group].pages,
+                                                     .slots = record->shape.groups[group].slots,
+                                                     .evictable = LIST_EMPTY,
+                                                     .free = LIST_EMPTY,
+                                                     .batch = NONE};
+    }
+    return id;
+}
+
+static uint64_t granule_hash(uint32_t arena, uint32_t index)
+{
+    return ((uint64_t)arena << 32 | index) * UINT64_C(0x9E3779B97F4A7C15);
+}
+
+static uint32_t granule_find(const struct pool *pool, uint32_t arena, uint32_t index)
+{
+    struct index_walk walk;
+    uint32_t id = index_first(&pool->granule_index, granule_hash(arena, index), &walk);
+
+    while (id != NONE && (pool->granules[id].arena != arena || pool->granules[id].index != index))
+        id = index_next(&pool->granule_index, &walk);
+    return id;
+}
+
+uint32_t slot_find(const struct pool *pool, uint32_t arena, uint32_t number)
+{
+    if (arena >= pool->arena_pool.num_used || number == 0)
+        return NONE;
+
+    uint32_t granule = granule_find(pool, arena, (number - 1) / pool->arenas[arena].slots);
+    if (granule == NONE)
+        return NONE;
+    uint32_t slot = pool->granules[granule].first_slot;
+    while (pool->slots[slot].number != number)
+        slot = pool->slots[slot].next_in_granule;
+    return slot;
+}
+
+/* ---- where a granule waits ------------------------------------------------------------------ */
+
+static void pages_add(struct pool *pool, const struct arena *arena, size_t member, int64_t sign)
+{
+    for (uint32_t device = 0; device < pool->config.num_devices; device++) {
+        if (placement_has(pool, arena->placement, device)) {
+            uint64_t *pages = (uint64_t *)((char *)&pool->devices[device] + member);
+            *pages += (uint64_t)(sign * (int64_t)arena->pages);
+        }
+    }
+}
+
+static void granule_enter_idle(struct pool *pool, uint32_t id)
+{
+    struct granule *granule = &pool->granules[id];
+    const struct arena *arena = &pool->arenas[granule->arena];
+
+    granule->where = GRANULE_IDLE;
+    granule->hottest = ++pool->stamp;
+    list_push_tail(&pool->placements[arena->placement].idle, LINKS(pool->granules, link), id);
+    pages_add(pool, arena, offsetof(struct device, idle_pages), 1);
+}
+
+void granule_leave_idle(struct pool *pool, uint32_t id)
+{
+    struct granule *granule = &pool->granules[id];
+    const struct arena *arena = &pool->arenas[granule->arena];
+
+    list_remove(&pool->placements[arena->placement].idle, LINKS(pool->granules, link), id);
+    granule->where = GRANULE_NOWHERE;
+    pages_add(pool, arena, offsetof(struct device, idle_pages), -1);
+}
+
+void granule_return_to_idle(struct pool *pool, uint32_t id)
+{
+    struct granule *granule = &pool->granules[id];
+    const struct arena *arena = &pool->arenas[granule->arena];
+
+    granule->where = GRANULE_IDLE; /* idle as long as before: it keeps its stamp */
+    list_restore(&pool->placements[arena->placement].idle, LINKS(pool->granules, link), id);
+    pages_add(pool, arena, offsetof(struct device, idle_pages), 1);
+}
+
+void granule_enter_order(struct pool *pool, uint32_t id)
+{
+    const struct arena *arena = &pool->arenas[pool->granules[id].arena];
+    pool_payer payer = arena_payer(pool, arena);
+
+    granule_order_insert(pool, order_of(pool, payer, arena->placement), id);
+    account_change_all(pool, payer, arena->placement, 0, arena->pages);
+}
+
+void granule_leave_order(struct pool *pool, uint32_t id)
+{
+    const struct arena *arena = &pool->arenas[pool->granules[id].arena];
+    pool_payer payer = arena_payer(pool, arena);
+
+    granule_order_remove(pool, order_of(pool, payer, arena->placement), id);
+    account_change_all(pool, payer, arena->placement, 0, -(int64_t)arena->pages);
+}
+
+static uint64_t hottest_stamp(const struct pool *pool, const struct granule *granule)
+{
+    uint64_t hottest = 0;
+
+    for (uint32_t id = granule->first_slot; id != NONE; id = pool->slots[id].next_in_granule) {
+        const struct slot *slot = &pool->slots[id];
+        if (slot->state == SLOT_TAKEN && pool->blocks[slot->block].is_evictable &&
+            pool->blocks[slot->block].stamp > hottest)
+            hottest = pool->blocks[slot->block].stamp;
+    }
+    return hottest;
+}
+
+void granule_count(struct pool *pool, uint32_t id, int busy, int cached)
+{
+    struct granule *granule = &pool->granules[id];
+    const struct arena *arena = &pool->arenas[granule->arena];
+    bool was_used = granule->num_busy + granule->num_cached > 0;
+
+    granule->num_busy += (uint32_t)busy;
+    granule->num_cached += (uint32_t)cached;
+    bool is_used = granule->num_busy + granule->num_cached > 0;
+    bool is_unheld = granule->num_busy == 0 && granule->num_cached > 0;
+    bool was_unheld = granule->where == GRANULE_IN_LIST || granule->where == GRANULE_IN_TREE;
+
+    if (granule->where == GRANULE_IDLE && is_used)
+        granule_leave_idle(pool, id);
+    if (was_unheld && !is_unheld)
+        granule_leave_order(pool, id);
+    if (is_used != was_used)
+        account_change_all(pool, arena_payer(pool, arena), arena->placement,
+                           is_used ? arena->pages : -(int64_t)arena->pages, 0);
+    if (is_unheld && !was_unheld) {
+        granule->hottest = hottest_stamp(pool, granule);
+        granule_enter_order(pool, id);
+    }
+    if (!is_used && granule->where != GRANULE_IDLE)
+        granule_enter_idle(pool, id);
+}
+
+/* ---- granules come and go ------------------------------------------------------------------- */
+
+static uint32_t lowest_unused_index(struct pool *pool, uint32_t arena_id)
+{
+    struct arena *arena = &pool->arenas[arena_id];
+
+    while (granule_find(pool, arena_id, arena->lowest_hint) != NONE)
+        arena->lowest_hint++;
+    return arena->lowest_hint;
+}
+
+uint32_t granule_open(struct pool *pool, uint32_t arena_id)
+{
+    struct arena *arena = &pool->arenas[arena_id];
+    uint32_t id = record_take(&pool->granule_pool, LINKS(pool->granules, link));
+    uint32_t index = lowest_unused_index(pool, arena_id);
+
+    assert(id != NONE);
+    struct granule *granule = &pool->granules[id];
+    *granule = (struct granule){.arena = arena_id, .index = index};
+    index_insert(&pool->granule_index, granule_hash(arena_id, index), id);
+
+    uint32_t *next = &granule->first_slot;
+    for (uint32_t at = 0; at < arena->slots; at++) {
+        uint32_t slot_id = record_take(&pool->slot_pool, LINKS(pool->slots, link));
+        assert(slot_id != NONE);
+        struct slot *slot = &pool->slots[slot_id];
+        slot->granule = id;
+        slot->number = 1 + index * arena->slots + at;
+        slot->state = SLOT_FREE;
+        list_push_tail(&arena->free, LINKS(pool->slots, link), slot_id);
+        *next = slot_id;
+        next = &slot->next_in_granule;
+    }
+    *next = NONE;
+    arena->num_free += arena->slots;
+    arena->num_granules++;
+    pages_add(pool, arena, offsetof(struct device, free_pages), -1);
+    granule_enter_idle(pool, id);
+    emit(pool, &(struct pool_effect){.kind = POOL_EFFECT_COMMIT, .arena = arena_id, .index = index});
+    return granule->first_slot;
+}
+
+void granule_drop(struct pool *pool, uint32_t id)
+{
+    struct granule *granule = &pool->granules[id];
+    struct arena *arena = &pool->arenas[granule->arena];
+
+    assert(granule->where == GRANULE_IDLE);
+    granule_leave_idle(pool, id);
+    for (uint32_t slot = granule->first_slot; slot != NONE;) {
+        uint32_t next = pool->slots[slot].next_in_granule;
+        list_remove(&arena->free, LINKS(pool->slots, link), slot);
+        if (arena->batch == slot)
+            arena->batch = NONE;
+        record_give(&pool->slot_pool, LINKS(pool->slots, link), slot);
+        slot = next;
+    }
+    arena->num_free -= arena->slots;
+    arena->num_granules--;
+    if (granule->index < arena->lowest_hint)
+        arena->lowest_hint = granule->index;
+    index_remove(&pool->granule_index, granule_hash(granule->arena, granule->index), id);
+    pages_add(pool, arena, offsetof(struct device, free_pages), 1);
+    pool->counters.granules_moved++;
+    emit(pool, &(struct pool_effect){.kind = POOL_EFFECT_DECOMMIT,
+                                     .arena = granule->arena,
+                                     .index = granule->index});
+    record_give(&pool->granule_pool, LINKS(pool->granules, link), id);
+}
+
+/* ---- slots ---------------------------------------------------------------------------------- */
+
+void slot_take(struct pool *pool, uint32_t id)
+{
+    struct slot *slot = &pool->slots[id];
+    struct arena *arena = &pool->arenas[granule_of_slot(pool, id)->arena];
+
+    assert(slot->state == SLOT_FREE);
+    list_remove(&arena->free, LINKS(pool->slots, link), id);
+    if (arena->batch == id)
+        arena->batch = NONE;
+    arena->num_free--;
+    slot->state = SLOT_TAKEN;
+    slot->generation = ++pool->generation; /* one counter: a number that moved to another record, too */
+    granule_count(pool, slot->granule, 1, 0);
+}
+
+void slot_free(struct pool *pool, uint32_t id, enum slot_end end)
+{
+    struct slot *slot = &pool->slots[id];
+    struct arena *arena = &pool->arenas[granule_of_slot(pool, id)->arena];
+    struct links links = LINKS(pool->slots, link);
+    bool is_first = arena->batch == NONE || arena->batch_number != pool->batch;
+
+    slot->state = SLOT_FREE;
+    slot->block = NONE;
+    arena->num_free++;
+    if (end == SLOT_TO_TAIL) {
+        list_push_tail(&arena->free, links, id);
+    } else if (end == SLOT_TO_HEAD || is_first) {
+        list_push_head(&arena->free, links, id);
+    } else {
+        list_insert(&arena->free, links, id, pool->slots[arena->batch].link.next);
+    }
+    if (end == SLOT_TO_BATCH) {
+        arena->batch = id;
+        arena->batch_number = pool->batch;
+    }
+}

@@ -1,0 +1,73 @@
+/*
+ * pool/block.h - (internal) the life of a block: private, published, held, evictable, gone.
+ *
+ *   block_create -> PRIVATE -> block_publish -> PUBLISHED -> (let go of) evictable -> block_evict -> gone
+ *                   PRIVATE -> (let go of) gone               PUBLISHED -> block_unpublish -> PRIVATE
+ *
+ * A clear changes no block: one from before it (block_is_current() is false) is found no more, and
+ * counts as PRIVATE from then on.
+ */
+#pragma once
+
+#include "pool/internal.h"
+
+static inline struct slot *block_slot(const struct pool *pool, const struct block *block)
+{
+    return &pool->slots[block->slot[TIER_DEVICE]];
+}
+static inline struct shelf *block_shelf(const struct pool *pool, const struct block *block)
+{
+    return &pool->shelves[pool->arenas[block->arena].shelf];
+}
+static inline bool block_is_current(const struct pool *pool, const struct block *block)
+{
+    return block->epoch == block_shelf(pool, block)->epoch;
+}
+/* Has a key, and may be found. */
+static inline bool block_is_published(const struct pool *pool, const struct block *block)
+{
+    return block->state == BLOCK_PUBLISHED && block_is_current(pool, block);
+}
+
+/* Where a key of an arena stands in the index; a promise stands elsewhere than a published block. */
+static inline uint64_t key_hash(const struct pool_key *key, uint32_t arena, bool is_promise)
+{
+    uint64_t words[2];
+
+    __builtin_memcpy(words, key, sizeof(words));
+    return words[0] ^ (((uint64_t)arena << 1 | is_promise) * UINT64_C(0x9E3779B97F4A7C15));
+}
+
+/* A private block, held once, in a free slot. The caller knows that records are left. */
+uint32_t block_create(struct pool *pool, uint32_t slot);
+
+void block_hold(struct pool *pool, uint32_t block);
+/* Undoes the last block_hold() that was not undone: exactly the order of before. */
+void block_hold_undo(struct pool *pool, uint32_t block);
+/* Drops one hold; with the last one the block is evictable, or (unpublished) its slot free at @end. */
+void block_let_go(struct pool *pool, uint32_t block, uint32_t end);
+
+/* The block that may be found by @key in @arena, with the same token ids; or NONE. No side effect. */
+uint32_t block_find(struct pool *pool, uint32_t arena, const struct pool_key *key,
+                    const uint32_t *tokens);
+void block_publish(struct pool *pool, uint32_t block, const struct pool_key *key,
+                   const uint32_t *tokens);
+/* Takes the key of a held block away, so that it can be written. */
+void block_unpublish(struct pool *pool, uint32_t block);
+/* @by caused it (NONE: a clear, or the operator). The slot goes to the tail of the free list. */
+void block_evict(struct pool *pool, uint32_t block, pool_payer by);
+
+/* A transfer reads it: it stays where it is in the order, and is skipped. */
+void block_pin(struct pool *pool, uint32_t block);
+void block_unpin(struct pool *pool, uint32_t block);
+/* The copy into it ended. If nobody holds it any more, its slot is free now. */
+void block_arrived(struct pool *pool, uint32_t block, bool is_good);
+
+/* A quarantined slot is free again: nobody can touch it any more. */
+void block_release_quarantine(struct pool *pool, uint32_t block);
+
+/* Single flight: another sequence may wait for this private block, which @filler fills. */
+void block_promise(struct pool *pool, uint32_t block, const struct pool_key *key, uint32_t filler);
+void block_unpromise(struct pool *pool, uint32_t block);
+/* The filler of the block promised under @key, or NONE. */
+uint32_t block_find_promise(const struct pool *pool, uint32_t arena, const struct pool_key *key);

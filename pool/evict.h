@@ -1,0 +1,17 @@
+/* pool/evict.h - (internal) which cached block goes next, when a granule or an operator asks. */
+#pragma once
+
+#include "pool/internal.h"
+
+/* Which blocks may go: POOL_NONE for any domain, or any model. */
+struct evict_scope {
+    pool_payer domain;
+    pool_model model;
+    bool is_stale_only; /* from before a clear */
+};
+
+/* Evicts the next block, guarantees aside: the coldest of the payer furthest over. False: none. */
+bool evict_next(struct pool *pool, const struct evict_scope *scope);
+
+/* Evicts all blocks of a wholly unheld granule, which is idle then. @by caused it. */
+void granule_evict_all(struct pool *pool, uint32_t granule, pool_payer by);

@@ -1,0 +1,21 @@
+/*
+ * pool/granule_order.h - (internal) a payer's wholly unheld granules, ordered by their hottest block.
+ *
+ * This is what makes moving memory between arenas of different shape no walk: going through a payer's
+ * evictable blocks from the coldest up, the first granule to be complete is the one whose hottest
+ * block is coldest, which is the first here.
+ *
+ * A granule nearly always becomes wholly unheld by letting go of its newest block, so its place is
+ * the tail of a list: O(1). Those for which it is not (an unpublished block was let go of last, a
+ * copy ended) go into a treap by the same order: O(log n) expected.
+ */
+#pragma once
+
+#include "pool/internal.h"
+
+/* @granule's hottest is set and differs from all others'. */
+void granule_order_insert(struct pool *pool, struct granule_order *order, uint32_t granule);
+void granule_order_remove(struct pool *pool, struct granule_order *order, uint32_t granule);
+
+/* The granule whose hottest block is coldest, or NONE. */
+uint32_t granule_order_first(const struct pool *pool, const struct granule_order *order);

@@ -1,0 +1,225 @@
+/* pool/payer.c - who pays: quotas, accounts, and who is furthest over its share. */
+#include "pool/payer.h"
+
+#include "pool/granule_order.h"
+
+enum { MAX_WEIGHT = 1 << 20 };
+
+/* ---- who is furthest over its share --------------------------------------------------------- */
+
+/*
+ * charged - pages * weight / total_weight, times total_weight to stay exact: pages and total weight
+ * are below 2^48 and 2^52, so it takes 128 bits.
+ */
+static __int128 over_share(const struct pool *pool, pool_payer payer, uint32_t device)
+{
+    __int128 charged = account_of(pool, payer, device)->charged;
+    __int128 pages = pool->devices[device].pages;
+
+    return charged * pool->total_weight - pages * pool->payers[payer].quota.weight;
+}
+
+bool payer_is_further_over(const struct pool *pool, pool_payer a, pool_payer b, uint32_t device)
+{
+    __int128 over_a = over_share(pool, a, device), over_b = over_share(pool, b, device);
+
+    return over_a != over_b ? over_a > over_b : a < b;
+}
+
+uint32_t payer_coldest_granule(const struct pool *pool, pool_payer payer, uint32_t device,
+                               bool ignore_guarantee)
+{
+    uint64_t charged = account_of(pool, payer, device)->charged;
+    uint64_t guarantee = ignore_guarantee ? 0 : pool->payers[payer].quota.guarantee;
+    uint32_t best = NONE;
+
+    for (uint32_t at = 0; at < pool->num_placements; at++) {
+        if (!placement_has(pool, at, device))
+            continue;
+        uint32_t first = granule_order_first(pool, order_of(pool, payer, at));
+        if (first == NONE)
+            continue;
+        const struct granule *granule = &pool->granules[first];
+        if (charged < guarantee + pool->arenas[granule->arena].pages)
+            continue;
+        if (best == NONE || granule->hottest < pool->granules[best].hottest)
+            best = first;
+    }
+    return best;
+}
+
+/* The leaf of @payer is winners[size + payer]; winners[1] won. */
+static void tournament_update(struct pool *pool, pool_payer payer, uint32_t device)
+{
+    uint32_t *winners = pool->devices[device].winners;
+    uint32_t at = pool->tournament_size + payer;
+    bool can_give = payer_coldest_granule(pool, payer, device, false) != NONE;
+
+    winners[at] = can_give ? payer : NONE;
+    for (at /= 2; at >= 1; at /= 2) {
+        uint32_t left = winners[2 * at], right = winners[2 * at + 1];
+        if (left == NONE || (right != NONE && payer_is_further_over(pool, right, left, device)))
+            winners[at] = right;
+        else
+            winners[at] = left;
+    }
+}
+
+pool_payer payer_furthest_over(const struct pool *pool, uint32_t device)
+{
+    return pool->devices[device].winners[1];
+}
+
+/* ---- accounts ------------------------------------------------------------------------------- */
+
+static void takeable_update(struct pool *pool, pool_payer payer, uint32_t device)
+{
+    struct account *account = account_of(pool, payer, device);
+    uint64_t guarantee = pool->payers[payer].quota.guarantee;
+    uint64_t above = account->charged > guarantee ? account->charged - guarantee : 0;
+    uint64_t takeable = account->unheld < above ? account->unheld : above;
+
+    pool->devices[device].takeable_pages += takeable - account->takeable;
+    account->takeable = takeable;
+}
+
+void account_change(struct pool *pool, pool_payer payer, uint32_t device, int64_t charged,
+                    int64_t unheld)
+{
+    struct account *account = account_of(pool, payer, device);
+
+    account->charged += (uint64_t)charged;
+    account->unheld += (uint64_t)unheld;
+    pool->devices[device].unheld_pages += (uint64_t)unheld;
+    takeable_update(pool, payer, device);
+    tournament_update(pool, payer, device);
+}
+
+void account_change_all(struct pool *pool, pool_payer payer, uint32_t placement, int64_t charged,
+                        int64_t unheld)
+{
+    for (uint32_t device = 0; device < pool->config.num_devices; device++) {
+        if (placement_has(pool, placement, device))
+            account_change(pool, payer, device, charged, unheld);
+    }
+}
+
+/* ---- quotas and rights ---------------------------------------------------------------------- */
+
+static bool quota_is_valid(const struct pool *pool, const struct pool_quota *quota,
+                           pool_payer except)
+{
+    if (quota->weight < 1 || quota->weight > MAX_WEIGHT || quota->guarantee > quota->limit)
+        return false;
+    for (uint32_t device = 0; device < pool->config.num_devices; device++) {
+        uint64_t left = pool->devices[device].pages;
+        for (pool_payer payer = 0; payer < pool->payer_pool.num_used; payer++) {
+            uint64_t guarantee = payer == except ? 0 : pool->payers[payer].quota.guarantee;
+            left -= guarantee < left ? guarantee : left;
+        }
+        if (quota->guarantee > left)
+            return false;
+    }
+    return true;
+}
+
+static void weights_changed(struct pool *pool)
+{
+    for (uint32_t device = 0; device < pool->config.num_devices; device++) {
+        for (pool_payer payer = 0; payer < pool->payer_pool.num_used; payer++) {
+            takeable_update(pool, payer, device);
+            tournament_update(pool, payer, device);
+        }
+    }
+}
+
+static int payer_create(struct pool *pool, const struct pool_quota *quota, bool is_domain,
+                        pool_payer *out_payer)
+{
+    if (!quota_is_valid(pool, quota, NONE))
+        return POOL_INVALID;
+    if (records_left(&pool->payer_pool) == 0)
+        return POOL_LIMIT;
+
+    pool_payer payer = pool->payer_pool.num_used++; /* payers are never given back */
+    pool->payers[payer] =
+        (struct payer){.is_domain = is_domain, .quota = *quota, .first_shelf = NONE};
+    for (uint32_t at = 0; at < MAX_PLACEMENTS; at++)
+        *order_of(pool, payer, at) = (struct granule_order){LIST_EMPTY, NONE};
+    pool->total_weight += quota->weight;
+    weights_changed(pool);
+    *out_payer = payer;
+    return 0;
+}
+
+int pool_tenant_create(struct pool *pool, const struct pool_quota *quota, pool_payer *out_tenant)
+{
+    return payer_create(pool, quota, false, out_tenant);
+}
+
+int pool_domain_create(struct pool *pool, const struct pool_quota *quota, pool_payer *out_domain)
+{
+    return payer_create(pool, quota, true, out_domain);
+}
+
+int pool_quota_set(struct pool *pool, pool_payer payer, const struct pool_quota *quota)
+{
+    if (!payer_exists(pool, payer))
+        return POOL_NOT_FOUND;
+    if (!quota_is_valid(pool, quota, payer))
+        return POOL_INVALID;
+    pool->total_weight += quota->weight - pool->payers[payer].quota.weight;
+    pool->payers[payer].quota = *quota;
+    weights_changed(pool);
+    return 0;
+}
+
+static uint8_t *rights_of(const struct pool *pool, pool_payer domain, pool_payer tenant)
+{
+    return &pool->rights[(size_t)domain * pool->config.max_payers + tenant];
+}
+
+int pool_domain_grant(struct pool *pool, pool_payer domain, pool_payer tenant, unsigned rights)
+{
+    if (!payer_exists(pool, domain) || !payer_exists(pool, tenant))
+        return POOL_NOT_FOUND;
+    if (!pool->payers[domain].is_domain || pool->payers[tenant].is_domain ||
+        (rights & ~(unsigned)(POOL_MAY_READ | POOL_MAY_FILL)) != 0)
+        return POOL_INVALID;
+    *rights_of(pool, domain, tenant) = (uint8_t)rights;
+    return 0;
+}
+
+bool payer_may(const struct pool *pool, pool_payer domain, pool_payer tenant, unsigned rights)
+{
+    return payer_exists(pool, domain) && pool->payers[domain].is_domain &&
+           (*rights_of(pool, domain, tenant) & rights) == rights;
+}
+
+int pool_payer_stats(const struct pool *pool, pool_payer payer, struct pool_payer_stats *out_stats)
+{
+    if (!payer_exists(pool, payer))
+        return POOL_NOT_FOUND;
+
+    const struct payer *record = &pool->payers[payer];
+    struct pool_payer_stats stats = {.evictions_suffered = record->evictions_suffered,
+                                     .evictions_caused = record->evictions_caused,
+                                     .query_tokens = record->query_tokens,
+                                     .hit_tokens = record->hit_tokens};
+    for (uint32_t id = record->first_shelf; id != NONE; id = pool->shelves[id].next) {
+        const struct shelf *shelf = &pool->shelves[id];
+        uint32_t num_groups = pool->models[shelf->model].shape.num_groups;
+        for (uint32_t group = 0; group < num_groups; group++) {
+            const struct arena *arena = &pool->arenas[shelf->first_arena + group];
+            stats.held += arena->num_held;
+            stats.evictable += arena->num_evictable;
+            stats.reserved += arena->num_reserved;
+            stats.quarantined += arena->num_quarantined;
+            stats.free += arena->num_free;
+        }
+    }
+    for (uint32_t device = 0; device < pool->config.num_devices; device++)
+        stats.charged_pages[device] = account_of(pool, payer, device)->charged;
+    *out_stats = stats;
+    return 0;
+}
