@@ -1,11 +1,10 @@
-/* proto/key_hasher.h - internal to proto/: what key.c, key_fingerprint.c and key_blocks_*.c share.
- */
+/* proto/key_hash.h - internal to proto/: what key.c, key_fingerprint.c and key_hash_*.c share. */
 #pragma once
 
 #include "proto/key.h"
 
-/* Words are hashed as they lie in memory. A big-endian port has to swap them, so it must not
- * compile. */
+/* Numbers are hashed as they lie in memory: a big-endian port must not compile before it swaps
+ * them. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tokens and lengths are little-endian");
 
 /*
@@ -44,22 +43,23 @@ static inline struct key_trailer key_trailer_of(uint32_t block_tokens, size_t nu
         (uint16_t)block_tokens, (uint16_t)num_extra_bytes, {'k', 'v', 'b', '1'}};
 }
 
-/* Walks a prompt's extras beside its blocks: the extra of @block, or one of no bytes. */
+/* A prompt's extras from some block on. */
 struct key_extra_walk {
-    const struct key_extra *next, *end;
+    const struct key_extra *next;
+    size_t num_left;
 };
 
 static inline struct key_extra_walk key_extra_walk_of(const struct key_prompt *prompt)
 {
-    return (struct key_extra_walk){
-        prompt->extras, prompt->num_extras ? prompt->extras + prompt->num_extras : prompt->extras};
+    return (struct key_extra_walk){prompt->extras, prompt->num_extras};
 }
 
+/* The extra of @block, or one of no bytes. Blocks come in ascending order. */
 static inline struct key_extra key_extra_at(struct key_extra_walk *walk, uint64_t block)
 {
-    while (walk->next != walk->end && walk->next->block < block)
-        walk->next++;
-    if (walk->next == walk->end || walk->next->block != block)
+    for (; walk->num_left && walk->next->block < block; walk->next++)
+        walk->num_left--;
+    if (!walk->num_left || walk->next->block != block)
         return (struct key_extra){.block = block};
     return *walk->next;
 }
