@@ -94,7 +94,9 @@ struct pool {
     uint32_t *hits;  /* scratch [group][position]: matched blocks */
     uint32_t *fresh; /* scratch: new blocks, in the order in which they were wanted */
     uint64_t max_fresh;
-    uint32_t *path;  /* scratch: chunks of a table, first to last */
+    uint32_t *path, *token_path; /* scratch: chunks of a table and of token ids, first to last */
+    struct want *wants;          /* scratch: of the rows of a step */
+    struct grow_row *grow_rows;  /* scratch: the rows of a step */
     struct counters counters;
     uint64_t bytes;
 };

@@ -313,32 +313,38 @@ static uint64_t pages_left(const struct pool *pool, uint32_t device, pool_payer 
     return pages + record->takeable_pages - account->takeable + account->unheld;
 }
 
+static pool_payer want_payer(const struct pool *pool, const struct want *want)
+{
+    return arena_payer(pool, &pool->arenas[want->arena]);
+}
+
 static bool leaves_watermark(const struct pool *pool, const struct slot_request *request)
 {
     if (!request->has_watermark)
         return true;
+    pool_payer payer = want_payer(pool, &request->wants[0]);
     for (uint32_t device = 0; device < pool->config.num_devices; device++) {
         bool is_wanted = false;
         for (uint32_t i = 0; i < request->num_wants; i++)
             is_wanted |= request->wants[i].count > 0 &&
                          placement_has(pool, pool->arenas[request->wants[i].arena].placement, device);
-        if (is_wanted && pages_left(pool, device, request->payer) < pool->devices[device].watermark)
+        if (is_wanted && pages_left(pool, device, payer) < pool->devices[device].watermark)
             return false;
     }
     return true;
 }
 
 /* Makes the plan; on any answer but 0 it is undone. */
-static int plan_make(struct pool *pool, const struct slot_request *request, uint64_t limit)
+static int plan_make(struct pool *pool, const struct slot_request *request, bool ignore_limits)
 {
     struct plan *plan = &pool->plan;
     int answer = 0;
 
     plan->number++;
     plan->num_steps = 0;
-    plan->payer = request->payer;
-    plan->limit = limit;
     for (uint32_t i = 0; i < request->num_wants && !answer; i++) {
+        plan->payer = want_payer(pool, &request->wants[i]);
+        plan->limit = ignore_limits ? POOL_UNLIMITED : pool->payers[plan->payer].quota.limit;
         for (uint32_t n = 0; n < request->wants[i].count && !answer; n++)
             answer = plan_slot(pool, request->wants[i].arena);
     }
@@ -350,14 +356,14 @@ static int plan_make(struct pool *pool, const struct slot_request *request, uint
 
 static void plan_carry_out(struct pool *pool)
 {
-    struct plan *plan = &pool->plan;
+    const struct plan *plan = &pool->plan;
     uint32_t num_fresh = 0;
 
     for (uint32_t at = 0; at < plan->num_steps; at++) {
         uint32_t id = plan->steps[at].id;
         switch (plan->steps[at].kind) {
         case PLAN_DROP_CACHED:
-            granule_evict_all(pool, id, plan->payer);
+            granule_evict_all(pool, id, plan->payer); /* the last want's, for a step of several */
             granule_drop(pool, id);
             break;
         case PLAN_DROP_IDLE:
@@ -386,6 +392,20 @@ static void plan_carry_out(struct pool *pool)
     }
 }
 
+/* Whether @pages more, @new_pages of them from the uncommitted, are far from any bound on all devices. */
+static bool has_room(const struct pool *pool, const struct slot_request *request, pool_payer payer,
+                     uint64_t pages, uint64_t new_pages)
+{
+    for (uint32_t device = 0; device < pool->config.num_devices; device++) {
+        uint64_t watermark = request->has_watermark ? pool->devices[device].watermark : 0;
+        if (new_pages > pool->devices[device].free_pages ||
+            account_of(pool, payer, device)->charged + pages > pool->payers[payer].quota.limit ||
+            (watermark > 0 && pages_left(pool, device, payer) < pages + watermark))
+            return false;
+    }
+    return true;
+}
+
 /*
  * Nothing is in the way: free slots and uncommitted pages suffice, far from limit and watermark. The
  * usual case, and the same result as a plan's.
@@ -394,7 +414,6 @@ static void plan_carry_out(struct pool *pool)
  */
 static bool take_at_ease(struct pool *pool, const struct slot_request *request, uint64_t total)
 {
-    uint64_t limit = pool->payers[request->payer].quota.limit;
     uint64_t pages = 0, new_pages = 0; /* at most: charged, and taken from the uncommitted */
     uint32_t num_fresh = 0;
 
@@ -404,11 +423,8 @@ static bool take_at_ease(struct pool *pool, const struct slot_request *request, 
         if (total > arena->num_free)
             new_pages += (uint64_t)request->wants[i].count * arena->pages;
     }
-    for (uint32_t device = 0; device < pool->config.num_devices; device++) {
-        uint64_t watermark = request->has_watermark ? pool->devices[device].watermark : 0;
-        if (new_pages > pool->devices[device].free_pages ||
-            account_of(pool, request->payer, device)->charged + pages > limit ||
-            pages_left(pool, device, request->payer) < pages + watermark)
+    for (uint32_t i = 0; i < request->num_wants; i++) {
+        if (!has_room(pool, request, want_payer(pool, &request->wants[i]), pages, new_pages))
             return false;
     }
     for (uint32_t i = 0; i < request->num_wants; i++) {
@@ -424,20 +440,18 @@ static bool take_at_ease(struct pool *pool, const struct slot_request *request, 
 
 int slots_take(struct pool *pool, const struct slot_request *request)
 {
-    uint64_t limit = pool->payers[request->payer].quota.limit;
     uint64_t total = 0;
 
     for (uint32_t i = 0; i < request->num_wants; i++)
         total += request->wants[i].count;
     if (total > pool->max_fresh)
         return POOL_LIMIT;
-    if (take_at_ease(pool, request, total))
+    if (total == 0 || take_at_ease(pool, request, total))
         return 0;
-    int answer = plan_make(pool, request, limit);
+    int answer = plan_make(pool, request, false);
     if (answer == 0)
         plan_carry_out(pool);
-    else if (answer == POOL_NO_BLOCKS && limit != POOL_UNLIMITED &&
-             plan_make(pool, request, POOL_UNLIMITED) == 0)
+    else if (answer == POOL_NO_BLOCKS && plan_make(pool, request, true) == 0)
         answer = POOL_QUOTA;
     return answer;
 }

@@ -17,10 +17,9 @@ struct want {
 };
 
 struct slot_request {
-    pool_payer payer; /* of all arenas wanted */
     const struct want *wants;
     uint32_t num_wants;
-    bool has_watermark; /* so much must be left that could be had afterwards */
+    bool has_watermark; /* so much must be left that the first arena's payer could have afterwards */
 };
 
 /*

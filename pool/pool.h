@@ -205,8 +205,8 @@ int pool_session_end(struct pool *pool, pool_session session, bool is_attached,
 int pool_session_detach(struct pool *pool, pool_session session);
 
 /*
- * Carries on with what is done in slices (session ends, cleared blocks): up to @max_blocks blocks.
- * Returns whether anything is left that could go on now.
+ * Carries on with what is done in slices (session ends, cleared blocks): about @max_blocks blocks.
+ * Returns whether it took that many, so that there may be more to do now.
  */
 bool pool_advance(struct pool *pool, uint32_t max_blocks);
 

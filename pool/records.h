@@ -113,7 +113,6 @@ struct shelf {
     pool_payer domain;
     pool_model model;
     uint32_t epoch;
-    uint32_t swept_epoch; /* evictable blocks from before it are gone */
     uint32_t first_arena; /* its groups' arenas follow one another */
     uint32_t next;        /* of the same domain */
 };
@@ -206,7 +205,8 @@ struct sequence {
     uint64_t num_complete; /* tokens of which every layer has K and V */
     uint32_t num_shared;   /* leading positions in the shared domain's arenas */
     uint32_t considered;   /* positions that publish has looked at */
-    uint32_t token_chunk, table_chunk;     /* the last ones; NONE */
+    uint32_t num_positions;            /* of its tables; 0 while preempted */
+    uint32_t token_chunk, table_chunk; /* the last ones; NONE */
     uint32_t first_kept[POOL_MAX_GROUPS];  /* positions before it are out of the window */
     bool is_used, is_raw, is_mapped, is_filled, is_preempted;
     bool is_growing;      /* an append waits for copies */

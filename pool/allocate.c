@@ -1,0 +1,338 @@
+/*
+ * pool/allocate.c - a prompt comes in: match, hold, take the rest, all or nothing.
+ *
+ * First every matched block of every group is held, so that taking new slots cannot evict them; then
+ * all slots are taken together. A refusal lets go in exactly the opposite order: nothing changed.
+ */
+#include "pool/arena.h"
+#include "pool/arriving.h"
+#include "pool/block.h"
+#include "pool/match.h"
+#include "pool/payer.h"
+#include "pool/plan.h"
+#include "pool/sequence.h"
+
+/* An allocation under way. */
+struct admission {
+    const struct pool_prompt *prompt;
+    const struct pool_alloc_options *options;
+    uint32_t shelf, shared_shelf;
+    struct match match;
+    uint64_t length;        /* tokens of the sequence afterwards */
+    uint32_t num_positions; /* of its tables */
+};
+
+/* ---- who asks, and may they ----------------------------------------------------------------- */
+
+static int prompt_check(const struct pool *pool, const struct pool_prompt *prompt)
+{
+    if (!payer_exists(pool, prompt->tenant) || !payer_exists(pool, prompt->domain) ||
+        !model_exists(pool, prompt->model))
+        return POOL_NOT_FOUND;
+    if (prompt->domain != prompt->tenant &&
+        !payer_may(pool, prompt->domain, prompt->tenant, POOL_MAY_FILL))
+        return POOL_NOT_FOUND;
+    if (prompt->shared != POOL_NONE) {
+        if (!payer_exists(pool, prompt->shared) || !pool->payers[prompt->shared].is_domain)
+            return POOL_NOT_FOUND;
+        if (pool->payers[prompt->domain].is_domain)
+            return POOL_INVALID; /* the operator's and fillers' sequences have one domain */
+        if (!payer_may(pool, prompt->shared, prompt->tenant, POOL_MAY_READ))
+            return POOL_NOT_FOUND;
+    }
+    if (prompt->tokens.count == 0)
+        return POOL_INVALID;
+    uint64_t most = (uint64_t)pool->config.max_sequence_blocks *
+                    pool->models[prompt->model].shape.block_tokens;
+    return prompt->tokens.count > most ? POOL_LIMIT : 0;
+}
+
+int pool_match(struct pool *pool, const struct pool_prompt *prompt, struct pool_found *out_found)
+{
+    struct match match;
+    int answer = prompt_check(pool, prompt);
+
+    if (answer)
+        return answer;
+    match_find(pool, prompt, shelf_find(pool, prompt->domain, prompt->model),
+               prompt->shared == POOL_NONE ? NONE
+                                           : shelf_find(pool, prompt->shared, prompt->model),
+               &match);
+    uint64_t block_tokens = pool->models[prompt->model].shape.block_tokens;
+    out_found->matched = match.num_positions * block_tokens;
+    out_found->arriving = arriving_count(pool, prompt, &match) * block_tokens;
+    return 0;
+}
+
+/* ---- admission ------------------------------------------------------------------------------ */
+
+/* Blocks of one group that the table has afterwards: all of the own domain's, or just the hits. */
+static uint32_t own_blocks(const struct admission *admission, uint32_t group, uint32_t end)
+{
+    uint32_t start = admission->match.first[group];
+
+    if (start < admission->match.num_shared)
+        start = admission->match.num_shared;
+    return end > start ? end - start : 0;
+}
+
+/* More than the empty pool has, or than the payer's limit allows. */
+static bool never_fits(const struct pool *pool, const struct admission *admission)
+{
+    const struct model *model = &pool->models[admission->prompt->model];
+    uint64_t limit = pool->payers[admission->prompt->domain].quota.limit, pages = 0;
+
+    for (uint32_t group = 0; group < model->shape.num_groups; group++) {
+        const struct pool_group *shape = &model->shape.groups[group];
+        uint64_t blocks = own_blocks(admission, group, admission->num_positions);
+        pages += (blocks + shape->slots - 1) / shape->slots * shape->pages;
+    }
+    for (uint32_t device = 0; device < pool->config.num_devices; device++) {
+        if (placement_has(pool, model->placement, device) &&
+            (pages > pool->devices[device].pages || pages > limit))
+            return true;
+    }
+    return false;
+}
+
+/* Holds or un-holds the hits of all groups; un-holding goes exactly backwards. */
+static void hold_hits(struct pool *pool, const struct admission *admission)
+{
+    uint32_t num_groups = pool->models[admission->prompt->model].shape.num_groups;
+
+    for (uint32_t group = 0; group < num_groups; group++) {
+        for (uint32_t at = admission->match.first[group]; at < admission->match.num_positions; at++)
+            block_hold(pool, *match_hit(pool, group, at));
+    }
+}
+
+static void unhold_hits(struct pool *pool, const struct admission *admission)
+{
+    uint32_t num_groups = pool->models[admission->prompt->model].shape.num_groups;
+
+    for (uint32_t group = num_groups; group-- > 0;) {
+        for (uint32_t at = admission->match.num_positions; at > admission->match.first[group]; at--)
+            block_hold_undo(pool, *match_hit(pool, group, at - 1));
+    }
+}
+
+static int take_slots(struct pool *pool, const struct admission *admission)
+{
+    struct want wants[POOL_MAX_GROUPS];
+    uint32_t num_groups = pool->models[admission->prompt->model].shape.num_groups;
+    uint32_t count = admission->num_positions - admission->match.num_positions;
+    const struct slot_request request = {.wants = wants,
+                                         .num_wants = num_groups,
+                                         .has_watermark = count > 0 && pool->num_holding > 0};
+
+    for (uint32_t group = 0; group < num_groups; group++)
+        wants[group] = (struct want){pool->shelves[admission->shelf].first_arena + group, count};
+    return slots_take(pool, &request);
+}
+
+/* Matches, holds and takes slots, or answers why not, with no effect. */
+static int admit(struct pool *pool, struct admission *admission)
+{
+    const struct pool_prompt *prompt = admission->prompt;
+    uint32_t block_tokens = pool->models[prompt->model].shape.block_tokens;
+
+    match_find(pool, prompt, admission->shelf, admission->shared_shelf, &admission->match);
+    uint64_t matched = (uint64_t)admission->match.num_positions * block_tokens;
+    uint64_t rest = prompt->tokens.count - matched;
+    admission->length =
+        matched + (admission->options->take < rest ? admission->options->take : rest);
+    admission->num_positions = (uint32_t)((admission->length + block_tokens - 1) / block_tokens);
+    if (never_fits(pool, admission))
+        return POOL_NEVER_FITS;
+    hold_hits(pool, admission);
+    int answer = take_slots(pool, admission);
+    if (answer)
+        unhold_hits(pool, admission);
+    return answer;
+}
+
+static int admit_or_advance(struct pool *pool, struct admission *admission)
+{
+    int answer;
+
+    do
+        answer = admit(pool, admission);
+    while ((answer == POOL_NO_BLOCKS || answer == POOL_QUOTA) && releases_advance(pool));
+    return answer;
+}
+
+/* ---- the sequence --------------------------------------------------------------------------- */
+
+/* Fills the tables with the hits and the new blocks, group by group as they were taken. */
+static void fill_tables(struct pool *pool, struct sequence *sequence,
+                        const struct admission *admission)
+{
+    const struct match *match = &admission->match;
+    uint32_t num_groups = num_groups_of(pool, sequence);
+    uint32_t num_new = admission->num_positions - match->num_positions;
+
+    for (uint32_t at = 0; at < admission->num_positions; at++) {
+        struct entry *entries = table_add(pool, sequence);
+        for (uint32_t group = 0; group < num_groups; group++) {
+            if (at < match->first[group])
+                continue;
+            uint32_t block = at < match->num_positions
+                                 ? *match_hit(pool, group, at)
+                                 : pool->fresh[group * num_new + at - match->num_positions];
+            entries[group] =
+                (struct entry){block, block_slot(pool, &pool->blocks[block])->number};
+        }
+    }
+}
+
+static void count_hit(struct pool *pool, const struct admission *admission, uint64_t block_tokens)
+{
+    struct payer *payer = &pool->payers[admission->prompt->tenant];
+    uint64_t matched = admission->match.num_positions * block_tokens;
+
+    pool->counters.allocations++;
+    pool->counters.query_tokens += admission->prompt->tokens.count;
+    pool->counters.hit_tokens += matched;
+    pool->counters.sliding_lost_tokens += admission->match.lost * block_tokens;
+    payer->query_tokens += admission->prompt->tokens.count;
+    payer->hit_tokens += matched;
+}
+
+/* The sequence has its blocks: everything that follows from the admission. */
+static void sequence_begin(struct pool *pool, struct sequence *sequence,
+                           const struct admission *admission, struct pool_found *out_found)
+{
+    const struct match *match = &admission->match;
+    uint64_t block_tokens = pool->models[sequence->model].shape.block_tokens;
+    uint64_t num_arriving = arriving_count(pool, admission->prompt, match);
+
+    fill_tables(pool, sequence, admission);
+    sequence->shelf = admission->shelf;
+    sequence->shared_shelf = admission->shared_shelf;
+    sequence->epoch = pool->shelves[admission->shelf].epoch;
+    if (admission->shared_shelf != NONE)
+        sequence->shared_epoch = pool->shelves[admission->shared_shelf].epoch;
+    sequence->num_shared = match->num_shared;
+    sequence->considered = match->num_positions;
+    for (uint32_t group = 0; group < num_groups_of(pool, sequence); group++)
+        sequence->first_kept[group] = match->first[group];
+    sequence->is_mapped = admission->options->is_mapped;
+    sequence->is_filled = !admission->options->is_unfilled;
+    sequence->num_complete = sequence->is_filled ? admission->length
+                                                 : match->num_positions * block_tokens;
+    if (!sequence->is_filled)
+        arriving_promise(pool, sequence);
+    count_hit(pool, admission, block_tokens);
+    out_found->matched = match->num_positions * block_tokens;
+    out_found->arriving = num_arriving * block_tokens;
+}
+
+static int count_refusal(struct pool *pool, int answer)
+{
+    struct counters *counters = &pool->counters;
+
+    counters->refused_no_blocks += answer == POOL_NO_BLOCKS;
+    counters->refused_quota += answer == POOL_QUOTA;
+    counters->refused_never_fits += answer == POOL_NEVER_FITS;
+    counters->refused_limit += answer == POOL_LIMIT;
+    return answer;
+}
+
+/* Where new blocks go, and where it may start; made on first use. */
+static int find_shelves(struct pool *pool, struct admission *admission)
+{
+    const struct pool_prompt *prompt = admission->prompt;
+
+    admission->shelf = shelf_get(pool, prompt->domain, prompt->model);
+    admission->shared_shelf =
+        prompt->shared == POOL_NONE ? NONE : shelf_get(pool, prompt->shared, prompt->model);
+    if (admission->shelf == NONE ||
+        (prompt->shared != POOL_NONE && admission->shared_shelf == NONE))
+        return POOL_LIMIT;
+    return 0;
+}
+
+int pool_alloc(struct pool *pool, struct pool_name name, const struct pool_prompt *prompt,
+               const struct pool_alloc_options *options, struct pool_found *out_found)
+{
+    struct admission admission = {.prompt = prompt, .options = options};
+    int answer = prompt_check(pool, prompt);
+
+    if (answer == POOL_NOT_FOUND || name.session >= pool->config.max_sessions ||
+        pool->sessions[name.session].state != SESSION_LIVE)
+        return POOL_NOT_FOUND;
+    if (sequence_find(pool, name) != NONE)
+        return POOL_EXISTS;
+    if (answer)
+        return count_refusal(pool, answer);
+    if (pool->is_draining)
+        return POOL_DRAINING;
+
+    /* A blank of the sequence, to see whether the caps leave room for it. */
+    const struct sequence blank = {.model = prompt->model};
+    uint32_t num_positions = positions_of(pool, &blank, prompt->tokens.count);
+    if (records_left(&pool->sequence_pool) == 0 ||
+        !table_can_write(pool, &blank, 0, num_positions) ||
+        tokens_chunks_needed(pool, &blank, prompt->tokens.count) >
+            chunks_left(pool->token_chunks) ||
+        find_shelves(pool, &admission))
+        return count_refusal(pool, POOL_LIMIT);
+    answer = admit_or_advance(pool, &admission);
+    if (answer)
+        return count_refusal(pool, answer);
+
+    struct sequence *sequence = &pool->sequences[sequence_create(pool, name)];
+    sequence->tenant = prompt->tenant;
+    sequence->domain = prompt->domain;
+    sequence->shared = prompt->shared;
+    sequence->model = prompt->model;
+    sequence->is_raw = prompt->is_raw;
+    struct pool_tokens tokens = prompt->tokens;
+    tokens.count = admission.length;
+    tokens_add(pool, sequence, &tokens);
+    sequence_begin(pool, sequence, &admission, out_found);
+    return 0;
+}
+
+/* Whether @tokens are the sequence's own. */
+static bool tokens_are_same(const struct pool *pool, const struct sequence *sequence,
+                            const struct pool_tokens *tokens)
+{
+    return tokens->count == sequence->length &&
+           tokens_equal(pool, sequence, 0, tokens->ids, tokens->count);
+}
+
+int pool_resume(struct pool *pool, struct pool_name name, const struct pool_tokens *tokens,
+                const struct pool_alloc_options *options, struct pool_found *out_found)
+{
+    uint32_t id = sequence_find(pool, name);
+
+    if (id == NONE)
+        return POOL_NOT_FOUND;
+    struct sequence *sequence = &pool->sequences[id];
+    if (!sequence->is_preempted || sequence->length == 0 ||
+        !tokens_are_same(pool, sequence, tokens))
+        return POOL_INVALID;
+    if (!table_can_write(pool, sequence, 0, positions_of(pool, sequence, sequence->length)))
+        return count_refusal(pool, POOL_LIMIT);
+
+    const struct pool_prompt prompt = {.tenant = sequence->tenant,
+                                       .domain = sequence->domain,
+                                       .shared = sequence->shared,
+                                       .model = sequence->model,
+                                       .tokens = *tokens,
+                                       .is_raw = sequence->is_raw};
+    struct admission admission = {.prompt = &prompt, .options = options};
+    struct pool_alloc_options kept = *options;
+    kept.is_mapped = sequence->is_mapped;
+    admission.options = &kept;
+    admission.shelf = sequence->shelf;
+    admission.shared_shelf = sequence->shared_shelf;
+    int answer = admit_or_advance(pool, &admission);
+    if (answer)
+        return count_refusal(pool, answer);
+    sequence->is_preempted = false;
+    tokens_truncate(pool, sequence, admission.length);
+    sequence_begin(pool, sequence, &admission, out_found);
+    return 0;
+}

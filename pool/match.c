@@ -1,0 +1,143 @@
+/* pool/match.c - the longest cached prefix of a prompt. */
+#include "pool/match.h"
+
+#include "pool/block.h"
+
+enum { PREFETCH_INDEX = 12, PREFETCH_BLOCK = 6 };
+
+/* One run of blocks in one domain: @keys and tokens by position, hits from @from up to @bound. */
+struct search {
+    const struct model *model;
+    uint32_t first_arena;
+    const struct pool_key *keys;
+    const uint32_t *tokens;
+    uint32_t from, bound;
+};
+
+static uint32_t search_one(struct pool *pool, const struct search *search, uint32_t group,
+                           uint32_t position)
+{
+    return block_find(pool, search->first_arena + group, &search->keys[position],
+                      search->tokens + (size_t)position * search->model->shape.block_tokens);
+}
+
+/* The lookups are independent, so memory can work ahead: first the index, later the block. */
+static void search_prefetch(const struct pool *pool, const struct search *search, uint32_t group,
+                            uint32_t position)
+{
+    uint32_t arena = search->first_arena + group;
+
+    if (position + PREFETCH_INDEX < search->bound)
+        index_prefetch(&pool->key_index,
+                       key_hash(&search->keys[position + PREFETCH_INDEX], arena, false));
+    if (position + PREFETCH_BLOCK < search->bound) {
+        struct index_walk walk;
+        uint32_t id = index_first(
+            &pool->key_index, key_hash(&search->keys[position + PREFETCH_BLOCK], arena, false),
+            &walk);
+        if (id != NONE) {
+            __builtin_prefetch(&pool->blocks[id]);
+            __builtin_prefetch(&pool->block_tokens[(size_t)id * pool->token_stride]);
+        }
+    }
+}
+
+/*
+ * How far all full groups have every block.
+ *
+ * Hot path, once a block of a prompt: no allocation, no lock, no system call, no log.
+ */
+static uint32_t search_full(struct pool *pool, const struct search *search)
+{
+    uint32_t position = search->from;
+
+    for (; position < search->bound; position++) {
+        for (uint32_t group = 0; group < search->model->shape.num_groups; group++) {
+            if (search->model->shape.groups[group].window > 0)
+                continue;
+            search_prefetch(pool, search, group, position);
+            uint32_t hit = search_one(pool, search, group, position);
+            if (hit == NONE)
+                return position;
+            *match_hit(pool, group, position) = hit;
+        }
+    }
+    return position;
+}
+
+/*
+ * The longest hit up to @length that a sliding group allows. What is known to be there, from
+ * @known[group] up to the length, is not looked up again, so that all of it is one pass at most.
+ */
+static uint32_t search_window(struct pool *pool, const struct search *search, uint32_t group,
+                              uint32_t length, uint32_t *known)
+{
+    uint32_t block_tokens = search->model->shape.block_tokens;
+
+    if (*known > length)
+        *known = length;
+    while (length > search->from) {
+        uint32_t start = window_start(search->model, group, (uint64_t)length * block_tokens);
+        if (start < search->from)
+            start = search->from;
+        while (*known > start) {
+            uint32_t hit = search_one(pool, search, group, *known - 1);
+            if (hit == NONE)
+                break;
+            *match_hit(pool, group, --*known) = hit;
+        }
+        if (*known <= start)
+            break;
+        length = --*known; /* a hit that ends behind the missing block needs it: end before it */
+    }
+    return length;
+}
+
+/* The longest hit in one domain on which all groups agree; what it lost to sliding groups. */
+static uint32_t search_run(struct pool *pool, const struct search *search, uint32_t *out_lost)
+{
+    const struct pool_model_shape *shape = &search->model->shape;
+    uint32_t known[POOL_MAX_GROUPS];
+    uint32_t full = search_full(pool, search);
+    uint32_t length = full, before;
+
+    for (uint32_t group = 0; group < shape->num_groups; group++)
+        known[group] = length;
+    do {
+        before = length;
+        for (uint32_t group = 0; group < shape->num_groups; group++) {
+            if (shape->groups[group].window > 0)
+                length = search_window(pool, search, group, length, &known[group]);
+        }
+    } while (length != before);
+    *out_lost = full - length;
+    return length;
+}
+
+void match_find(struct pool *pool, const struct pool_prompt *prompt, uint32_t own_shelf,
+                uint32_t shared_shelf, struct match *out_match)
+{
+    const struct model *model = &pool->models[prompt->model];
+    uint32_t block_tokens = model->shape.block_tokens;
+    uint64_t count = prompt->tokens.count;
+    struct match match = {.num_bound = (uint32_t)((prompt->is_raw ? count : count - 1) /
+                                                  block_tokens)};
+    struct search search = {model, 0, NULL, prompt->tokens.ids, 0, match.num_bound};
+
+    if (shared_shelf != NONE) {
+        search.first_arena = pool->shelves[shared_shelf].first_arena;
+        search.keys = prompt->tokens.shared_keys;
+        match.num_shared = search_run(pool, &search, &match.lost);
+        search.from = match.num_shared;
+    }
+    match.num_positions = match.num_shared;
+    if (own_shelf != NONE) {
+        search.first_arena = pool->shelves[own_shelf].first_arena;
+        search.keys = prompt->tokens.keys;
+        match.num_positions = search_run(pool, &search, &match.lost);
+    }
+    for (uint32_t group = 0; group < model->shape.num_groups; group++)
+        match.first[group] =
+            window_start(model, group, (uint64_t)match.num_positions * block_tokens);
+    *out_match = match;
+}

@@ -1,0 +1,92 @@
+/* pool/model.c - registered geometries: groups, granules, the devices of their ranks. */
+#include "pool/internal.h"
+#include "pool/table.h"
+
+enum { MAX_GRANULE_PAGES = 16, STRIDE_ALIGNMENT = 64 };
+
+int pool_granule_choose(uint64_t block_bytes, uint64_t page_bytes,
+                        struct pool_granule_shape *out_shape)
+{
+    struct pool_granule_shape best = {0};
+
+    if (block_bytes == 0 || page_bytes == 0)
+        return -EINVAL;
+    for (uint32_t pages = 1; pages <= MAX_GRANULE_PAGES; pages++) {
+        uint64_t bytes = pages * page_bytes, slots = bytes / block_bytes;
+        while (slots > 0 && (bytes % slots != 0 || bytes / slots % STRIDE_ALIGNMENT != 0))
+            slots--;
+        if (slots == 0 || slots > UINT32_MAX)
+            continue;
+        uint64_t stride = bytes / slots;
+        if (best.slots == 0 || stride < best.stride)
+            best = (struct pool_granule_shape){pages, (uint32_t)slots, stride,
+                                               stride - block_bytes};
+    }
+    if (best.slots == 0)
+        return -EINVAL;
+    *out_shape = best;
+    return 0;
+}
+
+/* The placement with these devices, made if there is none; NONE: over the cap. */
+static uint32_t placement_get(struct pool *pool, uint32_t devices)
+{
+    for (uint32_t at = 0; at < pool->num_placements; at++) {
+        if (pool->placements[at].devices == devices)
+            return at;
+    }
+    if (pool->num_placements == MAX_PLACEMENTS)
+        return NONE;
+    pool->placements[pool->num_placements] =
+        (struct placement){.devices = devices, .idle = LIST_EMPTY};
+    return pool->num_placements++;
+}
+
+/* The devices of all ranks as a bit set; 0: one is unknown, or twice there. */
+static uint32_t rank_devices(const struct pool *pool, const struct pool_model_shape *shape)
+{
+    uint32_t devices = 0;
+
+    if (shape->num_ranks > POOL_MAX_DEVICES)
+        return 0;
+    for (uint32_t rank = 0; rank < shape->num_ranks; rank++) {
+        uint32_t device = shape->ranks[rank];
+        if (device >= pool->config.num_devices || devices >> device & 1)
+            return 0;
+        devices |= 1u << device;
+    }
+    return devices;
+}
+
+static bool groups_are_valid(const struct pool_model_shape *shape)
+{
+    if (shape->num_groups == 0 || shape->num_groups > POOL_MAX_GROUPS)
+        return false;
+    for (uint32_t group = 0; group < shape->num_groups; group++) {
+        const struct pool_group *g = &shape->groups[group];
+        if (g->window == 1 || g->pages == 0 || g->slots == 0)
+            return false;
+    }
+    return true;
+}
+
+int pool_model_register(struct pool *pool, const struct pool_model_shape *shape,
+                        pool_model *out_model)
+{
+    uint32_t devices = rank_devices(pool, shape);
+
+    if (devices == 0 || !groups_are_valid(shape) || shape->block_tokens == 0 ||
+        shape->num_layers > POOL_MAX_LAYERS)
+        return POOL_INVALID;
+    if (shape->block_tokens > pool->config.max_block_tokens || records_left(&pool->model_pool) == 0)
+        return POOL_LIMIT;
+
+    struct model model = {.shape = *shape, .placement = placement_get(pool, devices)};
+    if (model.placement == NONE || !model_fit_chunks(pool, &model))
+        return POOL_LIMIT;
+    for (uint32_t group = 0; group < shape->num_groups; group++)
+        pool->has_shared_granules |= shape->groups[group].slots > 1;
+    *out_model = pool->model_pool.num_used++; /* models are never given back */
+    pool->models[*out_model] = model;
+    return 0;
+}

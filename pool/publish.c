@@ -1,0 +1,126 @@
+/*
+ * pool/publish.c - full blocks get their keys; what left the sliding windows is let go of.
+ *
+ * If a key already has a block (two engines filled the same), the table takes that one and its own
+ * slot is free again; a mapped engine reads its tables itself, so it keeps its own, unpublished.
+ */
+#include "pool/arena.h"
+#include "pool/arriving.h"
+#include "pool/block.h"
+#include "pool/sequence.h"
+
+/* The table takes @found instead of its own block. */
+static void merge(struct pool *pool, struct sequence *sequence, uint32_t first, uint32_t position,
+                  uint32_t group, uint32_t found)
+{
+    if (table_own(pool, sequence, position))
+        (void)table_path(pool, sequence, first);
+
+    struct entry *entry = &table_at(pool, sequence, first, position)[group];
+    uint32_t own = entry->block;
+    block_hold(pool, found);
+    *entry = (struct entry){found, block_slot(pool, &pool->blocks[found])->number};
+    block_let_go(pool, own, SLOT_TO_HEAD);
+    pool->counters.merged++;
+}
+
+static void publish_one(struct pool *pool, struct sequence *sequence, uint32_t first,
+                        uint32_t position, uint32_t group)
+{
+    uint32_t id = table_at(pool, sequence, first, position)[group].block;
+
+    if (id == NONE || position < sequence->num_shared)
+        return;
+    struct block *block = &pool->blocks[id];
+    if (block_is_published(pool, block))
+        return;
+    if (sequence_is_stale(pool, sequence) || !block_is_current(pool, block)) {
+        if (block->is_promised)
+            block_unpromise(pool, id);
+        return;
+    }
+    const struct pool_key *key = tokens_key_at(pool, sequence, first, position);
+    const uint32_t *ids = tokens_ids_at(pool, sequence, first, position);
+    uint32_t found = block_find(pool, block->arena, key, ids);
+    if (found == NONE) {
+        block_publish(pool, id, key, ids);
+    } else if (!sequence->is_mapped) {
+        merge(pool, sequence, first, position, group, found);
+    } else if (block->is_promised) {
+        block_unpromise(pool, id);
+    }
+}
+
+static void publish_full_blocks(struct pool *pool, struct sequence *sequence, uint32_t end)
+{
+    uint32_t first = sequence->considered;
+
+    if (first >= end)
+        return;
+    (void)table_path(pool, sequence, first);
+    tokens_path(pool, sequence, first);
+    for (uint32_t group = 0; group < num_groups_of(pool, sequence); group++) {
+        for (uint32_t position = first; position < end; position++)
+            publish_one(pool, sequence, first, position, group);
+    }
+    sequence->considered = end;
+}
+
+/* Out of the window, as no running step can read them: what lies behind the complete tokens counts. */
+static void slide_window(struct pool *pool, struct sequence *sequence, uint32_t group)
+{
+    uint32_t first = sequence->first_kept[group];
+    uint32_t start = window_start(&pool->models[sequence->model], group, sequence->num_complete);
+
+    if (start <= first)
+        return;
+    (void)table_own(pool, sequence, first);
+    (void)table_path(pool, sequence, first);
+    for (uint32_t position = first; position < start; position++) {
+        struct entry *entry = &table_at(pool, sequence, first, position)[group];
+        if (entry->block != NONE)
+            block_let_go(pool, entry->block, SLOT_TO_HEAD);
+        *entry = (struct entry){NONE, 0};
+    }
+    sequence->first_kept[group] = start;
+}
+
+/* The first position that publishing may write to. */
+static uint32_t first_written(const struct pool *pool, const struct sequence *sequence)
+{
+    const struct pool_model_shape *shape = &pool->models[sequence->model].shape;
+    uint32_t first = sequence->considered;
+
+    for (uint32_t group = 0; group < shape->num_groups; group++) {
+        if (shape->groups[group].window > 0 && sequence->first_kept[group] < first)
+            first = sequence->first_kept[group];
+    }
+    return first;
+}
+
+int sequence_publish(struct pool *pool, struct sequence *sequence)
+{
+    uint64_t block_tokens = pool->models[sequence->model].shape.block_tokens;
+
+    if (!table_can_write(pool, sequence, first_written(pool, sequence), sequence->num_positions))
+        return POOL_LIMIT;
+    publish_full_blocks(pool, sequence, (uint32_t)(sequence->num_complete / block_tokens));
+    for (uint32_t group = 0; group < num_groups_of(pool, sequence); group++)
+        slide_window(pool, sequence, group);
+    arriving_published(pool, sequence);
+    return 0;
+}
+
+int pool_publish(struct pool *pool, struct pool_name name)
+{
+    uint32_t id = sequence_find(pool, name);
+
+    if (id == NONE)
+        return POOL_NOT_FOUND;
+    struct sequence *sequence = &pool->sequences[id];
+    if (sequence->is_preempted || !sequence->is_filled)
+        return POOL_INVALID;
+    if (sequence_is_busy(sequence))
+        return POOL_BUSY;
+    return sequence_publish(pool, sequence);
+}
