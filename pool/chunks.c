@@ -41,6 +41,7 @@ uint32_t chunk_take(struct chunk_store *store, uint32_t parent)
     chunk->parent = parent;
     chunk->refs = 1;
     chunk->count = 0;
+    chunk->num_claims = 0;
     return id;
 }
 

@@ -19,7 +19,8 @@ struct chunk {
     uint32_t parent;
     uint32_t refs;
     uint32_t count; /* table chunks: positions in use */
-    uint32_t unused;
+    uint32_t num_groups : 8;  /* table chunks */
+    uint32_t num_claims : 24; /* scratch of check_tables.c */
     /* 8-byte aligned body follows */
 };
 

@@ -8,20 +8,22 @@ enum { MAX_WEIGHT = 1 << 20 };
 /* ---- who is furthest over its share --------------------------------------------------------- */
 
 /*
- * charged - pages * weight / total_weight, times total_weight to stay exact: pages and total weight
+ * charged - pages * weight / total_weight (DESIGN: whose block is evicted), times total_weight to stay exact: pages and total weight
  * are below 2^48 and 2^52, so it takes 128 bits.
  */
-static __int128 over_share(const struct pool *pool, pool_payer payer, uint32_t device)
+__extension__ typedef __int128 int128;
+
+static int128 over_share(const struct pool *pool, pool_payer payer, uint32_t device)
 {
-    __int128 charged = account_of(pool, payer, device)->charged;
-    __int128 pages = pool->devices[device].pages;
+    int128 charged = account_of(pool, payer, device)->charged;
+    int128 pages = pool->devices[device].pages;
 
     return charged * pool->total_weight - pages * pool->payers[payer].quota.weight;
 }
 
 bool payer_is_further_over(const struct pool *pool, pool_payer a, pool_payer b, uint32_t device)
 {
-    __int128 over_a = over_share(pool, a, device), over_b = over_share(pool, b, device);
+    int128 over_a = over_share(pool, a, device), over_b = over_share(pool, b, device);
 
     return over_a != over_b ? over_a > over_b : a < b;
 }

@@ -93,9 +93,11 @@ uint32_t table_chunks_needed(const struct pool *pool, const struct sequence *seq
 }
 
 /* A copy of the first @count positions of @chunk, behind @parent; its entries are held once more. */
-static uint32_t chunk_copy(struct pool *pool, uint32_t chunk, uint32_t parent, uint32_t num_entries)
+static uint32_t chunk_copy(struct pool *pool, uint32_t chunk, uint32_t parent, uint32_t count)
 {
     uint32_t copy = chunk_take(pool->table_chunks, parent);
+    uint32_t num_groups = chunk_at(pool->table_chunks, chunk)->num_groups;
+    uint32_t num_entries = count * num_groups;
     const struct entry *from = entries_of(chunk_at(pool->table_chunks, chunk));
     struct entry *to = entries_of(chunk_at(pool->table_chunks, copy));
 
@@ -104,6 +106,8 @@ static uint32_t chunk_copy(struct pool *pool, uint32_t chunk, uint32_t parent, u
         if (to[i].block != NONE)
             block_hold(pool, to[i].block);
     }
+    chunk_at(pool->table_chunks, copy)->count = count;
+    chunk_at(pool->table_chunks, copy)->num_groups = num_groups & 0xff;
     return copy;
 }
 
@@ -119,12 +123,8 @@ bool table_own(struct pool *pool, struct sequence *sequence, uint32_t position)
     uint32_t last_shared = pool->path[num_shared - 1];
     if (parent != NONE)
         chunk_at(store, parent)->refs++;
-    for (uint32_t at = 0; at < num_shared; at++) {
-        struct chunk *shared = chunk_at(store, pool->path[at]);
-        parent = chunk_copy(pool, pool->path[at], parent,
-                            shared->count * num_groups_of(pool, sequence));
-        chunk_at(store, parent)->count = shared->count;
-    }
+    for (uint32_t at = 0; at < num_shared; at++)
+        parent = chunk_copy(pool, pool->path[at], parent, chunk_at(store, pool->path[at])->count);
     chunk_at(store, last_shared)->refs--; /* others have it: it stays */
     if (num_shared < num_path)
         chunk_at(store, pool->path[num_shared])->parent = parent;
@@ -138,8 +138,10 @@ struct entry *table_add(struct pool *pool, struct sequence *sequence)
     struct chunk_store *store = pool->table_chunks;
     uint32_t num_groups = num_groups_of(pool, sequence);
 
-    if (sequence->num_positions % per_chunk(pool, sequence) == 0)
+    if (sequence->num_positions % per_chunk(pool, sequence) == 0) {
         sequence->table_chunk = chunk_take(store, sequence->table_chunk);
+        chunk_at(store, sequence->table_chunk)->num_groups = num_groups & 0xff;
+    }
     struct chunk *chunk = chunk_at(store, sequence->table_chunk);
     assert(chunk->refs == 1);
     struct entry *entries = entries_of(chunk) + (size_t)chunk->count * num_groups;
@@ -207,9 +209,8 @@ void table_truncate(struct pool *pool, struct sequence *sequence, uint32_t lengt
         if (chunk->refs > 1) {
             if (chunk->parent != NONE)
                 chunk_at(store, chunk->parent)->refs++;
-            uint32_t copy = chunk_copy(pool, sequence->table_chunk, chunk->parent,
-                                       (length - start) * num_groups);
-            chunk_at(store, copy)->count = length - start;
+            uint32_t copy =
+                chunk_copy(pool, sequence->table_chunk, chunk->parent, length - start);
             chunk->refs--;
             sequence->table_chunk = copy;
         } else {
