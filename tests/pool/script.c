@@ -100,7 +100,7 @@ static int read_run(struct reader *reader, char *item, uint32_t *first, uint32_t
                     uint64_t *count)
 {
     char *range = strstr(item, ".."), *times = strchr(item, '*');
-    uint32_t last;
+    uint32_t last = 0;
     int err;
 
     *step = range != NULL;
@@ -110,24 +110,28 @@ static int read_run(struct reader *reader, char *item, uint32_t *first, uint32_t
     else if (times)
         *times = '\0';
     err = read_token(reader, item, first);
-    if (!err && range) {
-        err = read_token(reader, range + 2, &last);
-        if (!err && last < *first)
-            return wrong(reader, "tokens=: '%s..%s' does not ascend", item, range + 2);
-        *count = err ? 0 : (uint64_t)last - *first + 1;
-    } else if (!err && times) {
+    if (err || !(range || times))
+        return err;
+    if (!range) {
         err = read_number(reader, "tokens=", times + 1, count);
         if (!err && *count == 0)
             return wrong(reader, "tokens=: '%s*0' is no token at all", item);
+        return err;
     }
-    return err;
+    err = read_token(reader, range + 2, &last);
+    if (err)
+        return err;
+    if (last < *first)
+        return wrong(reader, "tokens=: '%s..%s' does not ascend", item, range + 2);
+    *count = (uint64_t)last - *first + 1;
+    return 0;
 }
 
 static int read_tokens(struct reader *reader, const struct option *option, char *value)
 {
     struct script_command *command = reader->command;
-    uint32_t *tokens = NULL, first, step;
-    uint64_t count;
+    uint32_t *tokens = NULL, first = 0, step = 0;
+    uint64_t count = 0;
 
     (void)option;
     if (!*value)
