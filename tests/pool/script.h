@@ -116,6 +116,12 @@ void text_add(struct text *text, const char *format, ...) __attribute__((format(
 void text_clear(struct text *text);
 void text_finish(struct text *text);
 
+/* Whether each line of @expected stands among the lines of @answer: how "stats" is compared. */
+bool script_has_lines(const char *answer, const char *expected);
+/* Whether two subjects agree: each may put an error in its own words, and the core may count more.
+ */
+bool script_is_same_answer(enum script_verb verb, const char *core, const char *model);
+
 /*
  * Whoever answers commands. run() adds the answer without its last newline; an answer that starts
  * with "error: " says that the command could not be carried out as written (no pool yet, a second

@@ -99,37 +99,6 @@ static bool is_error(const char *answer)
     return strncmp(answer, "error: ", 7) == 0;
 }
 
-/* True if @line stands among the lines of @lines. */
-static bool has_line(const char *lines, const char *line, size_t length)
-{
-    for (; lines; lines = strchr(lines, '\n'), lines = lines ? lines + 1 : NULL)
-        if (strncmp(lines, line, length) == 0 && (!lines[length] || lines[length] == '\n'))
-            return true;
-    return false;
-}
-
-/* True if each line of @expected stands among the lines of @answer. */
-static bool has_lines(const char *answer, const char *expected)
-{
-    while (*expected) {
-        size_t length = strcspn(expected, "\n");
-        if (!has_line(answer, expected, length))
-            return false;
-        expected += length + (expected[length] != '\0');
-    }
-    return true;
-}
-
-/* The subjects may put an error in their own words, and may count more than the other. */
-static bool is_same_answer(enum script_verb verb, const char *core, const char *model)
-{
-    if (is_error(core) && is_error(model))
-        return true;
-    if (verb == VERB_STATS)
-        return has_lines(core, model);
-    return strcmp(core, model) == 0;
-}
-
 static void ask_second_subject(struct shell *shell, const struct script_command *command,
                                const char *line, const struct text *answer)
 {
@@ -137,7 +106,7 @@ static void ask_second_subject(struct shell *shell, const struct script_command 
 
     text_clear(&second);
     shell->subjects[1]->run(shell->selves[1], command, &second);
-    if (!is_same_answer(command->verb, answer->bytes, second.bytes)) {
+    if (!script_is_same_answer(command->verb, answer->bytes, second.bytes)) {
         shell->has_difference = true;
         fprintf(stderr, "difference: %s\n  %s: %s\n  %s: %s\n", line, shell->subjects[0]->name,
                 answer->bytes, shell->subjects[1]->name, second.bytes);
@@ -209,6 +178,25 @@ static void print_lines(const char *title, const char *lines)
                line);
 }
 
+/* Of the lines of "stats", those that were expected and are not there, each with what is. */
+static void print_counters(const char *answer, const char *expected)
+{
+    while (*expected) {
+        size_t length = strcspn(expected, "\n"), name = strcspn(expected, "=\n");
+        char *line = strndup(expected, length);
+        assert(line);
+        if (!script_has_lines(answer, line)) {
+            const char *got = answer;
+            while (got && (strncmp(got, line, name) != 0 || got[name] != '='))
+                got = (got = strchr(got, '\n')) ? got + 1 : NULL;
+            printf("    expected: %s\n    got:      %.*s\n", line,
+                   got ? (int)strcspn(got, "\n") : 0, got ? got : "");
+        }
+        free(line);
+        expected += length + (expected[length] != '\0');
+    }
+}
+
 static bool is_expected(const struct script_file *file)
 {
     const char *answer = file->answer.bytes, *expected = file->expected.bytes;
@@ -216,8 +204,18 @@ static bool is_expected(const struct script_file *file)
     if (file->num_expected == 1 && strcmp(expected, "error") == 0)
         return is_error(answer);
     if (file->is_stats)
-        return has_lines(answer, expected);
+        return script_has_lines(answer, expected);
     return strcmp(answer, expected) == 0;
+}
+
+static void print_difference(const struct script_file *file)
+{
+    if (file->is_stats && !is_error(file->answer.bytes)) {
+        print_counters(file->answer.bytes, file->expected.bytes);
+        return;
+    }
+    print_lines("expected:", file->expected.bytes);
+    print_lines("got:     ", file->answer.bytes);
 }
 
 /* Compares the answer that waits, now that all of its expected lines were read. */
@@ -231,8 +229,7 @@ static void compare_answer(struct shell *shell, struct script_file *file)
     if (!is_same) {
         file->has_failed = true;
         printf("%s:%zu: %s\n", file->path, file->command_line, file->command);
-        print_lines("expected:", file->expected.bytes);
-        print_lines("got:     ", file->answer.bytes);
+        print_difference(file);
     } else if (file->num_expected == 0 && is_error(file->answer.bytes)) {
         printf("%s:%zu: %s\n", file->path, file->command_line, file->command);
         print_lines("got:     ", file->answer.bytes);
