@@ -406,6 +406,15 @@ static void add_line(struct random_lines *random)
     }
 }
 
+/* Makes most lines unreadable, and of some another that can be read. */
+static void spoil(struct random_lines *random)
+{
+    static const char marks[] = "0123456789 =.,*:#Sxr";
+
+    random->line.bytes[below(random, random->line.length)] =
+        marks[below(random, sizeof(marks) - 1)];
+}
+
 const char *random_lines_next(struct random_lines *random)
 {
     /* clang-format off */
@@ -427,6 +436,8 @@ const char *random_lines_next(struct random_lines *random)
     random->next = (struct guess){.exists = true};
     random->verb = choices[i].verb;
     add_line(random);
+    if (one_in(random, 100))
+        spoil(random);
     return random->line.bytes;
 }
 
