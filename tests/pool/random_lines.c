@@ -463,6 +463,10 @@ const char *random_lines_observation(struct random_lines *random, size_t k)
         }
         k -= num;
     }
+    if (k < NUM_NAMES) {
+        text_add(&random->line, "table S%zu", k);
+        return random->line.bytes;
+    }
     return NULL;
 }
 

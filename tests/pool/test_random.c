@@ -21,7 +21,7 @@
 static const char help[] =
     "usage: test_random [--seed N] [--commands N] [--seconds N] [--print]\n"
     "Runs random commands against the pool's core and its naive model, and compares the answers\n"
-    "byte for byte; every so often also check, stats and every free-list.\n"
+    "byte for byte; every so often also check, stats, every free-list and table.\n"
     "\n"
     "  --seed N      the first round's seed (1); the next round's is one more\n"
     "  --commands N  stop after that many commands (200000)\n"
