@@ -1,5 +1,6 @@
 /*
- * tests/pool/script.h - the language of the pool's shell: a line in, a command out; and who answers it.
+ * tests/pool/script.h - the language of the pool's shell: a line in, a command out; and who answers
+ * it.
  *
  * Two subjects answer commands: the core (tests/pool/subject_core.c) and the naive reference model
  * (tests/pool/model.c). Both give their answer as text, so the shell prints either, and the random
@@ -41,9 +42,11 @@ enum script_verb {
 };
 
 enum {
-    SCRIPT_MAX_NAME = 63,   /* bytes of a name */
-    SCRIPT_MAX_GROUPS = 8,  /* layer groups of a model */
-    SCRIPT_MAX_READERS = 64 /* readers of a domain */
+    SCRIPT_MAX_NAME = 63,        /* bytes of a name */
+    SCRIPT_MAX_GROUPS = 8,       /* layer groups of a model */
+    SCRIPT_MAX_READERS = 64,     /* readers of a domain */
+    SCRIPT_MAX_TOKENS = 1 << 24, /* tokens of one line, so that 0..4294967295 is an error */
+    SCRIPT_MAX_PER_GRANULE = 1 << 16
 };
 
 /* Numbers that a line may leave out have this value then. */
@@ -83,8 +86,8 @@ struct script_command {
     uint64_t number; /* N of truncate and evict */
 
     /* pool, tenant, domain */
-    uint64_t blocks, block_tokens, watermark;   /* SCRIPT_UNSET where left out */
-    uint64_t guarantee, limit, weight;          /* SCRIPT_UNSET where left out */
+    uint64_t blocks, block_tokens, watermark; /* 16 and 0 where the last two are left out */
+    uint64_t guarantee, limit, weight;        /* 0, SCRIPT_UNSET (none) and 1 where left out */
     char readers[SCRIPT_MAX_READERS][SCRIPT_MAX_NAME + 1];
     size_t num_readers;
 
@@ -106,12 +109,18 @@ void script_command_finish(struct script_command *command);
 
 /* Text that grows. Zeroed is empty; text_finish() frees. */
 struct text {
-    char *bytes; /* NUL-terminated once anything was added */
+    char *bytes; /* NUL-terminated once anything was added or cleared; NULL before */
     size_t length, capacity;
 };
 void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void text_clear(struct text *text);
 void text_finish(struct text *text);
+
+/* Whether each line of @expected stands among the lines of @answer: how "stats" is compared. */
+bool script_has_lines(const char *answer, const char *expected);
+/* Whether two subjects agree: each may put an error in its own words, and the core may count more.
+ */
+bool script_is_same_answer(enum script_verb verb, const char *core, const char *model);
 
 /*
  * Whoever answers commands. run() adds the answer without its last newline; an answer that starts
