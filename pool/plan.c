@@ -342,8 +342,12 @@ static bool leaves_watermark(const struct pool *pool, const struct slot_request 
     return true;
 }
 
-/* Makes the plan; on any answer but 0 it is undone. */
-static int plan_make(struct pool *pool, const struct slot_request *request, bool ignore_limits)
+/*
+ * Makes the plan, without effect: its accounts are undone again. @out_has_slots: all slots could be
+ * had, whatever the answer.
+ */
+static int plan_make(struct pool *pool, const struct slot_request *request, bool ignore_limits,
+                     bool *out_has_slots)
 {
     struct plan *plan = &pool->plan;
     int answer = 0;
@@ -357,6 +361,7 @@ static int plan_make(struct pool *pool, const struct slot_request *request, bool
         for (uint32_t n = 0; n < request->wants[i].count && !answer; n++)
             answer = plan_slot(pool, request->wants[i].arena);
     }
+    *out_has_slots = answer == 0;
     if (!answer && !leaves_watermark(pool, request))
         answer = POOL_NO_BLOCKS;
     plan_undo(pool, 0);
@@ -452,9 +457,20 @@ static bool take_at_ease(struct pool *pool, const struct slot_request *request, 
     return true;
 }
 
+static bool has_limit(const struct pool *pool, const struct slot_request *request)
+{
+    for (uint32_t i = 0; i < request->num_wants; i++) {
+        pool_payer payer = want_payer(pool, &request->wants[i]);
+        if (pool->payers[payer].quota.limit != POOL_UNLIMITED)
+            return true;
+    }
+    return false;
+}
+
 int slots_take(struct pool *pool, const struct slot_request *request)
 {
     uint64_t total = 0;
+    bool has_slots, has_slots_without_limit;
 
     for (uint32_t i = 0; i < request->num_wants; i++)
         total += request->wants[i].count;
@@ -462,10 +478,11 @@ int slots_take(struct pool *pool, const struct slot_request *request)
         return POOL_LIMIT;
     if (total == 0 || take_at_ease(pool, request, total))
         return 0;
-    int answer = plan_make(pool, request, false);
+    int answer = plan_make(pool, request, false, &has_slots);
     if (answer == 0)
         plan_carry_out(pool);
-    else if (answer == POOL_NO_BLOCKS && plan_make(pool, request, true) == 0)
-        answer = POOL_QUOTA;
+    else if (answer == POOL_NO_BLOCKS && !has_slots && has_limit(pool, request) &&
+             plan_make(pool, request, true, &has_slots_without_limit) == 0)
+        answer = POOL_QUOTA; /* it is only the limit that is in the way of the slots */
     return answer;
 }
