@@ -163,17 +163,6 @@ struct pool_model_shape {
 int pool_model_register(struct pool *pool, const struct pool_model_shape *shape,
                         pool_model *out_model);
 
-/*
- * How many blocks of @block_bytes share how many pages of @page_bytes with least padding:
- * pages * page_bytes = slots * stride, stride a multiple of 64. -EINVAL if nothing up to 16 pages fits.
- */
-struct pool_granule_shape {
-    uint32_t pages, slots;
-    uint64_t stride, padding; /* bytes; padding of one block */
-};
-int pool_granule_choose(uint64_t block_bytes, uint64_t page_bytes,
-                        struct pool_granule_shape *out_shape);
-
 struct pool_arena_description {
     pool_payer domain;
     pool_model model;
