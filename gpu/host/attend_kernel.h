@@ -53,3 +53,12 @@ struct attend_version {
 void attend_plain(const struct attend_tile *tile);
 bool convert_plain(void *to, enum gpu_dtype to_type, const void *from, enum gpu_dtype from_type,
                    size_t n);
+void attend_avx2(const struct attend_tile *tile);
+bool convert_avx2(void *to, enum gpu_dtype to_type, const void *from, enum gpu_dtype from_type,
+                  size_t n);
+void attend_avx512(const struct attend_tile *tile);
+bool convert_avx512(void *to, enum gpu_dtype to_type, const void *from, enum gpu_dtype from_type,
+                    size_t n);
+void attend_avx512bf16(const struct attend_tile *tile);
+bool convert_avx512bf16(void *to, enum gpu_dtype to_type, const void *from,
+                        enum gpu_dtype from_type, size_t n);

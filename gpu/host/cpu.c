@@ -4,6 +4,23 @@
 
 #include <string.h>
 
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
+}
+
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+static bool has_avx512bf16(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+
 static bool has_c(void)
 {
     return true;
@@ -11,6 +28,9 @@ static bool has_c(void)
 
 /* clang-format off */
 static const struct attend_version versions[] = {
+    {"avx512bf16", has_avx512bf16, 80, attend_avx512bf16, convert_avx512bf16},
+    {"avx512",     has_avx512,     80, attend_avx512,     convert_avx512},
+    {"avx2",       has_avx2,       40, attend_avx2,       convert_avx2},
     {"plain",      has_c,          1,  attend_plain,      convert_plain},
 };
 /* clang-format on */
