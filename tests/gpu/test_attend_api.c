@@ -11,6 +11,8 @@
 static const struct gpu_step_limits limits = {
     .max_sequences = 40, .max_rows = 1024, .max_blocks = 8192, .max_kv_heads = 4};
 
+static const char *version; /* all tests run with each */
+static uint32_t inline_us = 1;
 static struct gpu_workers *workers;
 static struct gpu_attention *attention;
 static struct gpu_step_plan *plan;
@@ -20,7 +22,8 @@ static struct gpu_attend_layer layer;
 
 static void begin(uint32_t num_sequences, uint32_t length, uint32_t num_rows, uint32_t num_prefix)
 {
-    struct gpu_attention_options options = {.workers = workers, .inline_us = 1};
+    struct gpu_attention_options options = {
+        .workers = workers, .version = version, .inline_us = inline_us};
 
     drawn = (struct attend_case){.seed = 5,
                                  .num_sequences = num_sequences,
@@ -221,7 +224,9 @@ static void much_work_is_queued_and_little_is_not(void **state)
     assert_true(case_out_error(&data) <= 1);
     end();
 
+    inline_us = 0; /* the default */
     begin(1, 3, 1, 0);
+    inline_us = 1;
     assert_int_equal(build(), 0);
     assert_int_equal(gpu_attend(plan, &layer, note_done, &is_done), 0);
     assert_true(case_out_error(&data) <= 1);
@@ -295,5 +300,8 @@ int main(void)
         cmocka_unit_test(the_vector_of_the_specification_comes_out),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int num_failed = 0;
+    for (size_t i = 0; (version = gpu_attention_version_name(i)); i++)
+        num_failed += cmocka_run_group_tests_name(version, tests, NULL, NULL);
+    return num_failed;
 }
