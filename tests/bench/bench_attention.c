@@ -195,7 +195,7 @@ static struct reading reading_of(size_t bytes, uint32_t num_threads)
                             .bytes = bytes};
 }
 
-/* One multiply-add a clock is all that the peak is: sgemm on a size that fits the cache. */
+/* The two products of one KV head's prefill, as plain matrices. */
 struct product {
     int m, n, k;
     float *a, *b, *c;
@@ -219,7 +219,7 @@ static void bench_decode(const struct kind *kind)
     char name[64];
 
     cached_kind.is_cached = true;
-    cached_kind.context = 64;
+    cached_kind.context = 128; /* 512 KiB of f16 */
     step_init(&step, kind);
     step_init(&cached, &cached_kind);
     size_t bytes = (size_t)step.layer_bytes * step.attends_per_run;
@@ -249,7 +249,7 @@ static void bench_decode(const struct kind *kind)
     step_finish(&step);
 }
 
-static void bench_shared(uint32_t num_threads)
+static void bench_shared(uint32_t num_threads, enum gpu_dtype dtype, uint32_t group)
 {
     static const uint32_t batches[] = {1, 8, 32};
     struct bench_case cases[3];
@@ -257,14 +257,15 @@ static void bench_shared(uint32_t num_threads)
     char name[64];
 
     for (int i = 0; i < 3; i++) {
-        struct kind kind = {GPU_F16, 4096, 4, num_threads, batches[i], 1, false};
+        struct kind kind = {dtype, 4096, group, num_threads, batches[i], 1, false};
         step_init(&steps[i], &kind);
         cases[i] = (struct bench_case){
             .run = step_run, .state = &steps[i], .num_items = steps[i].attends_per_run};
     }
     bench_run(&bench, cases, 3);
     for (int i = 0; i < 3; i++) {
-        snprintf(name, sizeof(name), "shared 4K prefix, batch %u, %uT", batches[i], num_threads);
+        snprintf(name, sizeof(name), "shared 4K %s GQA %u, batch %u, %uT", dtype_names[dtype],
+                 group, batches[i], num_threads);
         bench_report(&bench, &(struct bench_row){name, cases[i].median_ns / 1000, "us", "batch 1",
                                                  cases[0].median_ns / 1000,
                                                  bench_ratio(&bench, &cases[i], &cases[0]), 0});
@@ -361,7 +362,11 @@ static void bench_all(bool is_full)
                     if (is_full || is_main)
                         bench_decode(&kind);
                 }
-        bench_shared(threads);
+        bench_shared(threads, GPU_F16, 1);
+        if (is_full || threads == 1) {
+            bench_shared(threads, GPU_F16, 4);
+            bench_shared(threads, GPU_BF16, 4);
+        }
         for (int type = 0; type < 3; type++) {
             struct kind kind = {(enum gpu_dtype)type, 2048, 4, threads, 1, 256, false};
             if (is_full || threads == 1)
