@@ -2,6 +2,7 @@
 #include "gpu/host/cpu.h"
 #include "gpu/host/attend_kernel.h"
 
+#include <cpuid.h>
 #include <string.h>
 
 static bool has_avx2(void)
@@ -18,7 +19,9 @@ static bool has_avx512(void)
 
 static bool has_avx512bf16(void)
 {
-    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+    unsigned a, b, c, d;
+
+    return has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5);
 }
 
 static bool has_c(void)

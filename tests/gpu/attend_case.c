@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-__extension__ typedef _Float16 float16; /* beyond ISO C */
-
 uint64_t random_next(uint64_t *state)
 {
     uint64_t z = *state += 0x9e3779b97f4a7c15; /* splitmix64 */
@@ -36,12 +34,39 @@ static size_t element_bytes(enum gpu_dtype type)
     return type == GPU_F32 ? 4 : 2;
 }
 
+static double f16_value(uint16_t half)
+{
+    int exponent = half >> 10 & 31, fraction = half & 0x3ff;
+    double size = exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+
+    if (exponent == 31)
+        size = fraction ? NAN : INFINITY;
+    return half & 0x8000 ? -size : size;
+}
+
+/* To nearest, ties to even: the sizes of f16 are in the order of their bits. */
+static uint16_t f16_round(double value)
+{
+    uint16_t below = 0, above = 0x7c00, sign = signbit(value) ? 0x8000 : 0;
+    double size = fabs(value);
+
+    if (isnan(value))
+        return 0x7e00;
+    while (above - below > 1) {
+        uint16_t middle = (uint16_t)((below + above) / 2);
+        *(f16_value(middle) <= size ? &below : &above) = middle;
+    }
+    double up = above == 0x7c00 ? 65536 : f16_value(above), down = f16_value(below);
+    bool is_up = size - down > up - size || (size - down == up - size && (below & 1));
+    return sign | (is_up ? above : below);
+}
+
 double element_get(const void *array, enum gpu_dtype type, size_t i)
 {
     if (type == GPU_F32)
         return ((const float *)array)[i];
     if (type == GPU_F16)
-        return (double)((const float16 *)array)[i];
+        return f16_value(((const uint16_t *)array)[i]);
 
     uint32_t bits = (uint32_t)((const uint16_t *)array)[i] << 16;
     float value;
@@ -75,7 +100,7 @@ void element_set(void *array, enum gpu_dtype type, size_t i, double value)
     if (type == GPU_F32)
         ((float *)array)[i] = (float)value;
     else if (type == GPU_F16)
-        ((float16 *)array)[i] = (float16)value;
+        ((uint16_t *)array)[i] = f16_round(value);
     else if (isfinite(value))
         ((uint16_t *)array)[i] = bf16_round(value);
     else
