@@ -182,9 +182,8 @@ int grow_begin(struct pool *pool, const struct grow_row *rows, uint32_t num_rows
 
     for (uint32_t at = 0; at < num_rows; at++) {
         struct sequence *sequence = &pool->sequences[rows[at].sequence];
-        sequence->growth = (struct growth){.old_length = sequence->length};
-        for (uint32_t group = 0; group < POOL_MAX_GROUPS; group++)
-            sequence->growth.old_tails[group] = NONE;
+        sequence->growth.old_length = sequence->length;
+        sequence->growth.has_failed = false;
         if (rows[at].tokens.count > 0)
             grow_row(pool, &rows[at], spare_copies, &at_fresh);
     }

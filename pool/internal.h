@@ -46,6 +46,7 @@ struct plan {
     uint32_t num_steps, max_steps;
     pool_payer payer;
     uint64_t limit; /* the payer's, or POOL_UNLIMITED to ask what else is in the way */
+    int64_t slot_records; /* that are left at this point of the plan */
 };
 
 struct pool {

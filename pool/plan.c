@@ -46,6 +46,7 @@ static void step_apply(struct pool *pool, const struct plan_step *step)
     if (step->kind == PLAN_OPEN) {
         free_pages_add(pool, &pool->arenas[step->id], -1);
         charge(pool, &pool->arenas[step->id], 1);
+        pool->plan.slot_records -= pool->arenas[step->id].slots;
     }
     if (step->kind >= PLAN_OPEN)
         return;
@@ -61,8 +62,10 @@ static void step_apply(struct pool *pool, const struct plan_step *step)
         charge(pool, arena, 1);
     if (step->kind == PLAN_DROP_CACHED)
         charge(pool, arena, -1);
-    if (is_drop)
+    if (is_drop) {
         free_pages_add(pool, arena, 1);
+        pool->plan.slot_records += arena->slots;
+    }
     granule->is_planned = is_drop ? PLANNED_DROP : PLANNED_USE;
 }
 
@@ -72,14 +75,17 @@ static void step_undo(struct pool *pool, const struct plan_step *step)
     if (step->kind == PLAN_OPEN) {
         charge(pool, &pool->arenas[step->id], -1);
         free_pages_add(pool, &pool->arenas[step->id], 1);
+        pool->plan.slot_records += pool->arenas[step->id].slots;
     }
     if (step->kind >= PLAN_OPEN)
         return;
 
     struct granule *granule = &pool->granules[step->id];
     const struct arena *arena = &pool->arenas[granule->arena];
-    if (granule->is_planned == PLANNED_DROP)
+    if (granule->is_planned == PLANNED_DROP) {
         free_pages_add(pool, arena, -1);
+        pool->plan.slot_records -= arena->slots;
+    }
     if (step->kind == PLAN_DROP_CACHED)
         charge(pool, arena, 1);
     if (step->kind == PLAN_DETACH_IDLE)
@@ -169,6 +175,8 @@ static int plan_free_slot(struct pool *pool, struct arena *arena)
 
 static int plan_open(struct pool *pool, struct arena *arena)
 {
+    if (pool->plan.slot_records < (int64_t)arena->slots)
+        return POOL_LIMIT;
     int answer = plan_step(pool, PLAN_OPEN, arena_number(pool, arena));
 
     if (answer)
@@ -342,6 +350,7 @@ static int plan_make(struct pool *pool, const struct slot_request *request, bool
 
     plan->number++;
     plan->num_steps = 0;
+    plan->slot_records = records_left(&pool->slot_pool);
     for (uint32_t i = 0; i < request->num_wants && !answer; i++) {
         plan->payer = want_payer(pool, &request->wants[i]);
         plan->limit = ignore_limits ? POOL_UNLIMITED : pool->payers[plan->payer].quota.limit;
@@ -415,14 +424,19 @@ static bool has_room(const struct pool *pool, const struct slot_request *request
 static bool take_at_ease(struct pool *pool, const struct slot_request *request, uint64_t total)
 {
     uint64_t pages = 0, new_pages = 0; /* at most: charged, and taken from the uncommitted */
+    uint64_t new_slots = 0;
     uint32_t num_fresh = 0;
 
     for (uint32_t i = 0; i < request->num_wants; i++) {
         const struct arena *arena = &pool->arenas[request->wants[i].arena];
         pages += (uint64_t)request->wants[i].count * arena->pages;
-        if (total > arena->num_free)
+        if (total > arena->num_free) {
             new_pages += (uint64_t)request->wants[i].count * arena->pages;
+            new_slots += (uint64_t)request->wants[i].count * arena->slots;
+        }
     }
+    if (new_slots > records_left(&pool->slot_pool))
+        return false;
     for (uint32_t i = 0; i < request->num_wants; i++) {
         if (!has_room(pool, request, want_payer(pool, &request->wants[i]), pages, new_pages))
             return false;

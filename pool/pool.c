@@ -6,7 +6,7 @@
 #include "pool/plan.h"
 
 enum {
-    TOKEN_CHUNK_BYTES = 2048, /* 21 positions of 16 tokens; 1 of 256 */
+    TOKEN_CHUNK_BYTES = 2048, /* 21 positions of 16 tokens; more where one would not fit */
     TABLE_CHUNK_BYTES = 512   /* 61 positions of one group; 7 of 8 groups */
 };
 
@@ -116,13 +116,27 @@ static bool take_payers(struct pool *pool)
            pool->shelves && pool->arenas;
 }
 
-static bool take_sequences(struct pool *pool)
+/* Chunks for max_tokens in 16-token blocks, and one partly used for each sequence. */
+static bool take_chunks(struct pool *pool)
 {
     const struct pool_config *config = &pool->config;
     uint64_t token_bytes = 16 * sizeof(uint32_t) + sizeof(struct pool_key); /* of a full block */
     uint64_t token_chunks =
         config->max_sequences + config->max_tokens / 16 * token_bytes / (TOKEN_CHUNK_BYTES - 256);
     uint64_t table_chunks = config->max_sequences + config->max_tokens / 16 / 16;
+    uint32_t chunk_bytes = (uint32_t)(sizeof(struct chunk) + sizeof(struct pool_key)) +
+                           config->max_block_tokens * (uint32_t)sizeof(uint32_t);
+
+    chunk_bytes = chunk_bytes < TOKEN_CHUNK_BYTES ? TOKEN_CHUNK_BYTES : (chunk_bytes + 7) & ~7u;
+    pool->bytes += token_chunks * chunk_bytes + table_chunks * TABLE_CHUNK_BYTES;
+    return token_chunks < UINT32_MAX && table_chunks < UINT32_MAX &&
+           !chunks_create((uint32_t)token_chunks, chunk_bytes, &pool->token_chunks) &&
+           !chunks_create((uint32_t)table_chunks, TABLE_CHUNK_BYTES, &pool->table_chunks);
+}
+
+static bool take_sequences(struct pool *pool)
+{
+    const struct pool_config *config = &pool->config;
 
     records_init(&pool->sequence_pool, config->max_sequences);
     records_init(&pool->session_pool, config->max_sessions);
@@ -136,13 +150,9 @@ static bool take_sequences(struct pool *pool)
         take(pool, (uint64_t)config->max_steps * config->max_step_rows, sizeof(uint32_t));
     pool->transfers = take(pool, config->max_transfers, sizeof(*pool->transfers));
     pool->waiters = take(pool, config->max_waiters, sizeof(*pool->waiters));
-    if (token_chunks >= UINT32_MAX || table_chunks >= UINT32_MAX ||
-        chunks_create((uint32_t)token_chunks, TOKEN_CHUNK_BYTES, &pool->token_chunks) ||
-        chunks_create((uint32_t)table_chunks, TABLE_CHUNK_BYTES, &pool->table_chunks) ||
-        index_init(&pool->sequence_index, config->max_sequences))
+    if (!take_chunks(pool) || index_init(&pool->sequence_index, config->max_sequences))
         return false;
-    pool->bytes += token_chunks * TOKEN_CHUNK_BYTES + table_chunks * TABLE_CHUNK_BYTES +
-                   index_bytes(&pool->sequence_index);
+    pool->bytes += index_bytes(&pool->sequence_index);
     return pool->sequences && pool->sessions && pool->steps && pool->step_rows &&
            pool->transfers && pool->waiters;
 }

@@ -23,10 +23,10 @@ typedef uint32_t pool_step;     /* one forward pass, while it is open */
 typedef uint32_t pool_transfer; /* one block moving, while it is under way */
 
 enum {
-    POOL_MAX_GROUPS = 8,        /* layer groups of a model */
-    POOL_MAX_DEVICES = 16,      /* devices of a pool, and ranks of a model */
-    POOL_MAX_LAYERS = 512,      /* layers of a model */
-    POOL_MAX_BLOCK_TOKENS = 256 /* tokens of a block */
+    POOL_MAX_GROUPS = 8,          /* layer groups of a model */
+    POOL_MAX_DEVICES = 16,        /* devices of a pool, and ranks of a model */
+    POOL_MAX_LAYERS = 512,        /* layers of a model */
+    POOL_MAX_BLOCK_TOKENS = 65535 /* tokens of a block */
 };
 
 #define POOL_NONE UINT32_MAX        /* no payer, model, session ... */

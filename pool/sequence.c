@@ -41,6 +41,8 @@ uint32_t sequence_create(struct pool *pool, struct pool_name name)
                                             .shared_shelf = NONE,
                                             .token_chunk = NONE,
                                             .table_chunk = NONE};
+    for (uint32_t group = 0; group < POOL_MAX_GROUPS; group++)
+        pool->sequences[id].growth.old_tails[group] = NONE;
     index_insert(&pool->sequence_index, name_hash(name), id);
     list_push_tail(&session->sequences, LINKS(pool->sequences, in_session), id);
     session->num_sequences++;

@@ -88,7 +88,7 @@ static uint32_t let_go_slice(struct pool *pool, uint32_t id, uint32_t max_blocks
 {
     struct sequence *sequence = &pool->sequences[id];
     uint32_t num_groups = num_groups_of(pool, sequence), before = sequence->num_positions;
-    uint32_t max_positions = max_blocks / num_groups + 1;
+    uint32_t max_positions = (max_blocks - 1) / num_groups + 1;
 
     if (before <= max_positions) {
         sequence_let_go(pool, id);
@@ -97,6 +97,7 @@ static uint32_t let_go_slice(struct pool *pool, uint32_t id, uint32_t max_blocks
     }
     /* Whole chunks only: a cut inside a shared one would need a chunk. */
     uint32_t size = pool->models[sequence->model].table_positions;
+    pool->batch++;
     table_truncate(pool, sequence, (before - max_positions) / size * size);
     return (before - sequence->num_positions) * num_groups;
 }

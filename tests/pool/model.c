@@ -182,7 +182,7 @@ static void model_destroy(void *self)
     if (!naive)
         return;
     for (size_t i = 0; i < naive->num_sequences; i++)
-        sequence_destroy(naive->sequences[i]);
+        naive_sequence_destroy(naive->sequences[i]);
     for (size_t i = 0; i < naive->num_payers; i++)
         free(naive->payers[i].readers);
     for (size_t i = 0; i < naive->num_keys; i++) {

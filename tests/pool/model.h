@@ -185,7 +185,7 @@ uint64_t arriving_tokens(const struct naive *naive, const struct sequence *promp
 /* The prompt of alloc and find. 0, or it has answered. */
 int make_prompt(struct naive *naive, const struct script_command *command, struct text *answer,
                 struct sequence **out);
-void sequence_destroy(struct sequence *sequence);
+void naive_sequence_destroy(struct sequence *sequence);
 struct sequence *find_sequence(const struct naive *naive, const char *name);
 void print_tables(const struct naive *naive, const struct sequence *sequence, struct text *answer);
 void run_alloc(struct naive *naive, const struct script_command *command, struct text *answer);

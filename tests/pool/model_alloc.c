@@ -13,7 +13,7 @@ struct sequence *find_sequence(const struct naive *naive, const char *name)
     return NULL;
 }
 
-void sequence_destroy(struct sequence *sequence)
+void naive_sequence_destroy(struct sequence *sequence)
 {
     if (!sequence)
         return;
@@ -272,7 +272,7 @@ void run_alloc(struct naive *naive, const struct script_command *command, struct
     if (make_prompt(naive, command, answer, &sequence))
         return;
     if (allocate(naive, sequence, command, answer)) {
-        sequence_destroy(sequence);
+        naive_sequence_destroy(sequence);
         return;
     }
     naive->sequences = grow(naive->sequences, &naive->sequences_capacity, naive->num_sequences + 1,
@@ -302,7 +302,7 @@ void run_find(struct naive *naive, const struct script_command *command, struct 
         return;
     text_add(answer, "matched=%llu",
              (unsigned long long)(find_match(naive, prompt).num_blocks * naive->block_tokens));
-    sequence_destroy(prompt);
+    naive_sequence_destroy(prompt);
 }
 
 /* ---- append ---- */

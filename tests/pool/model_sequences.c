@@ -250,7 +250,7 @@ static void release(struct naive *naive, struct sequence *sequence)
     naive->num_sequences--;
     memmove(naive->sequences + at, naive->sequences + at + 1,
             (naive->num_sequences - at) * sizeof(struct sequence *));
-    sequence_destroy(sequence);
+    naive_sequence_destroy(sequence);
 }
 
 void run_release(struct naive *naive, const struct script_command *command, struct text *answer)
