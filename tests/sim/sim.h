@@ -121,6 +121,7 @@ struct sim_model {
 struct sim_payer {
     pool_payer id;
     bool is_domain;
+    struct pool_quota quota;
     unsigned rights[SIM_MAX_PAYERS]; /* of each tenant in this domain */
 };
 
@@ -226,6 +227,7 @@ struct sim {
     struct pool_config config;
     struct pool *pool;
     uint64_t now_ms, next_cookie;
+    bool is_idle;                 /* the event found nothing to do: another one is drawn */
     bool is_draining, has_slices; /* something may be left for pool_advance() */
     uint32_t heat;                /* one token in so many differs from the common prompt */
     uint32_t max_length;
@@ -360,6 +362,16 @@ uint64_t oracle_root(uint64_t salt, uint32_t model);
 uint64_t oracle_extend(uint64_t hash, uint32_t token);
 struct pool_key oracle_key(uint32_t payer, uint64_t hash);
 uint64_t oracle_key_hash(const struct pool_key *key, uint32_t payer);
+
+/* ---- quotas (sim_books.c) -----------------------------------------------------------------------
+ */
+
+struct sim_books {
+    uint64_t charged[SIM_MAX_PAYERS][POOL_MAX_DEVICES];
+};
+void books_open(struct sim *sim, struct sim_books *out_books);
+/* After a verb that takes slots for the payers in the bit set @askers. */
+void books_close(struct sim *sim, const struct sim_books *before, uint32_t askers);
 
 /* ---- engines (sim_engine.c) -------------------------------------------------------------------
  */

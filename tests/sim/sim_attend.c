@@ -92,6 +92,7 @@ void attend_proceed(struct sim *sim, struct sim_attend *attend, uint32_t num_tok
         uint32_t written = row->num_written;
 
         while (num_tokens && row->num_written < row->length) {
+            sim->is_idle = false;
             struct sim_row at = plan_at(attend, row, row->num_written);
             sim_expect(sim, at.slot, "a new token has no slot");
             device_write(sim, &at);

@@ -119,6 +119,7 @@ static void configure_payer(struct sim *sim, bool is_domain)
     if (random_chance(&sim->random, 3))
         quota.limit = pages / 2 + random_below(&sim->random, pages);
     payer->is_domain = is_domain;
+    payer->quota = quota;
     int err = is_domain ? pool_domain_create(sim->pool, &quota, &payer->id)
                         : pool_tenant_create(sim->pool, &quota, &payer->id);
     sim_expect(sim, err == 0, "payer: %d", err);

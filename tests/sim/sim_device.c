@@ -302,6 +302,7 @@ void copy_proceed(struct sim *sim, struct sim_copy *copy, uint32_t num_rows)
 
     (void)device_slot(sim, copy->from_arena, copy->from_slot);
     (void)device_slot(sim, copy->arena, copy->slot);
+    sim->is_idle = copy->num_done == all;
     for (; num_rows && copy->num_done < all; num_rows--, copy->num_done++) {
         uint32_t row = (copy->first + copy->num_done * copy->stride) % all;
         to->rows[(size_t)copy->slot * all + row] = from->rows[(size_t)copy->from_slot * all + row];

@@ -213,6 +213,8 @@ void event_quota(struct sim *sim)
               (long)quota.limit, quota.weight, answer);
     bool is_wrong = quota.weight == 0 || quota.guarantee > quota.limit;
     sim_expect(sim, answer == POOL_INVALID || (answer == 0 && !is_wrong), "quota_set: %d", answer);
+    if (answer == 0)
+        sim->payers[payer].quota = quota;
     sim_settle(sim);
 }
 

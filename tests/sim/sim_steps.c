@@ -83,6 +83,15 @@ static void draft_draw(struct sim *sim, struct step_draft *draft)
     }
 }
 
+static uint32_t draft_askers(const struct sim *sim, const struct step_draft *draft)
+{
+    uint32_t askers = 0;
+
+    for (uint32_t i = 0; i < draft->num_rows; i++)
+        askers |= 1U << sim->sequences[draft->sequences[i]].domain;
+    return askers;
+}
+
 static void step_open(struct sim *sim, uint32_t index, const struct step_draft *draft)
 {
     struct sim_step *step = &sim->steps[index];
@@ -117,6 +126,7 @@ static void step_check(struct sim *sim, const struct sim_step *step)
 void event_step_begin(struct sim *sim)
 {
     struct step_draft draft;
+    struct sim_books books;
     pool_step id = POOL_NONE;
     uint32_t index = 0;
 
@@ -129,8 +139,10 @@ void event_step_begin(struct sim *sim)
     struct sim_step *step = &sim->steps[index];
     uint32_t session = sim->sequences[draft.sequences[0]].session;
     uint64_t cookie = ++sim->next_cookie, before = sim->has_slices ? 0 : sim_digest(sim);
+    books_open(sim, &books);
     int answer = pool_step_begin(sim->pool, sim->sessions[session].id, draft.rows, draft.num_rows,
                                  cookie, &id);
+    books_close(sim, &books, draft_askers(sim, &draft));
     sim_trace(sim, "step_begin %u:", session);
     for (uint32_t i = 0; i < draft.num_rows; i++)
         sim_trace(sim, " %lu+%lu", draft.rows[i].sequence, draft.rows[i].tokens.count);

@@ -184,6 +184,7 @@ void event_alloc(struct sim *sim)
     struct sim_prompt prompt;
     struct pool_alloc_options options;
     struct pool_found found;
+    struct sim_books books;
 
     if (session == SIM_NONE || !sequence)
         return;
@@ -196,12 +197,14 @@ void event_alloc(struct sim *sim)
         name = taken->name;
     uint32_t match = oracle_match(sim, &prompt);
     uint64_t before = digest_before(sim);
+    books_open(sim, &books);
     int answer = pool_alloc(sim->pool, name, &prompt.prompt, &options, &found);
     sim_trace(sim,
               "alloc %u:%lu %lu tokens model %u tenant %u domain %u shared %d%s%s take %ld: %d\n",
               session, name.id, prompt.prompt.tokens.count, prompt.model, prompt.payer,
               prompt.domain, (int)prompt.shared, options.is_mapped ? " mapped" : "",
               options.is_unfilled ? " unfilled" : "", (long)options.take, answer);
+    books_close(sim, &books, 1U << prompt.domain);
     digest_after(sim, before, answer);
     sim_settle(sim);
     if (taken || sim->is_draining || prompt.prompt.tokens.count == 0) {
@@ -227,6 +230,7 @@ void event_resume(struct sim *sim)
     struct sim_prompt prompt;
     struct pool_alloc_options options;
     struct pool_found found;
+    struct sim_books books;
 
     if (!sequence)
         return;
@@ -234,8 +238,10 @@ void event_resume(struct sim *sim)
     options_draw(sim, &options);
     uint32_t match = oracle_match(sim, &prompt);
     uint64_t before = digest_before(sim);
+    books_open(sim, &books);
     int answer = pool_resume(sim->pool, sequence->name, &prompt.prompt.tokens, &options, &found);
     sim_trace(sim, "resume %u:%lu: %d\n", sequence->session, sequence->name.id, answer);
+    books_close(sim, &books, 1U << sequence->domain);
     digest_after(sim, before, answer);
     sim_settle(sim);
     if (sequence->cookie || !sequence->is_preempted || sequence->length == 0) {
@@ -289,15 +295,18 @@ void event_append(struct sim *sim)
 {
     struct sim_sequence *sequence = pick_sequence(sim, is_whole);
     struct sim_prompt more;
+    struct sim_books books;
 
     if (!sequence)
         return;
     uint32_t first = sequence->length, count = draw_growth(sim, sequence);
     uint64_t cookie = ++sim->next_cookie, before = digest_before(sim);
     engine_tokens(sim, sequence, first, count, first, &more);
+    books_open(sim, &books);
     int answer = pool_append(sim->pool, sequence->name, &more.prompt.tokens, cookie);
     sim_trace(sim, "append %u:%lu %u tokens cookie %lu: %d\n", sequence->session, sequence->name.id,
               count, cookie, answer);
+    books_close(sim, &books, 1U << sequence->domain);
     digest_after(sim, before, answer);
     if (is_not_whole(sequence) || count == 0) {
         sim_settle(sim);
