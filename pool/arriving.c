@@ -41,6 +41,7 @@ void arriving_promise(struct pool *pool, struct sequence *sequence)
     for (uint32_t at = first; at < end; at++)
         block_promise(pool, table_at(pool, sequence, first, at)[0].block,
                       tokens_key_at(pool, sequence, first, at), sequence_id(pool, sequence));
+    sequence->num_promised = end;
 }
 
 /* ---- waiters -------------------------------------------------------------------------------- */
@@ -140,10 +141,14 @@ static int when_published(const struct pool *pool, const struct waiter *waiter, 
     return waiter->position < pool->sequences[filler].considered ? 0 : POOL_PENDING;
 }
 
-static int when_gone(const struct pool *pool, const struct waiter *waiter, uint64_t filler)
+/* @filler_from: the filler, and above it the first position that it goes without. */
+static int when_withdrawn(const struct pool *pool, const struct waiter *waiter,
+                          uint64_t filler_from)
 {
     (void)pool;
-    return waiter->filler == filler ? POOL_MISS : POOL_PENDING;
+    if (waiter->filler != (uint32_t)filler_from)
+        return POOL_PENDING;
+    return waiter->position >= filler_from >> 32 ? POOL_MISS : POOL_PENDING;
 }
 
 static int when_stale(const struct pool *pool, const struct waiter *waiter, uint64_t unused)
@@ -168,10 +173,24 @@ void arriving_published(struct pool *pool, struct sequence *sequence)
         for_each_waiter(pool, when_published, sequence_id(pool, sequence));
 }
 
-void arriving_gone(struct pool *pool, struct sequence *sequence)
+void arriving_withdraw(struct pool *pool, struct sequence *sequence, uint32_t from)
 {
+    uint32_t id = sequence_id(pool, sequence);
+    uint32_t end = sequence->num_promised < sequence->num_positions ? sequence->num_promised
+                                                                    : sequence->num_positions;
+
+    if (from < end) {
+        (void)table_path(pool, sequence, from);
+        for (uint32_t at = from; at < end; at++) {
+            uint32_t block = table_at(pool, sequence, from, at)[0].block;
+            if (block != NONE && pool->blocks[block].is_promised &&
+                pool->blocks[block].link.next == id)
+                block_unpromise(pool, block);
+        }
+        sequence->num_promised = from;
+    }
     if (sequence->num_waiters > 0)
-        for_each_waiter(pool, when_gone, sequence_id(pool, sequence));
+        for_each_waiter(pool, when_withdrawn, (uint64_t)from << 32 | id);
 }
 
 void arriving_recheck(struct pool *pool)

@@ -18,8 +18,11 @@ void arriving_promise(struct pool *pool, struct sequence *sequence);
 
 /* The filler published up to @sequence->considered: who waited for no more gets its answer. */
 void arriving_published(struct pool *pool, struct sequence *sequence);
-/* The filler goes without: its waiters get a miss. */
-void arriving_gone(struct pool *pool, struct sequence *sequence);
+/*
+ * The filler goes without the positions from @from on: they are promised no more, whoever else holds
+ * them, and who waited for them gets a miss. Before its table loses them. Uses pool->path.
+ */
+void arriving_withdraw(struct pool *pool, struct sequence *sequence, uint32_t from);
 /* Misses for all waiters on sequences that are stale, or of a session that ended. */
 void arriving_recheck(struct pool *pool);
 /* Waiters that @session's own requests are: dropped without a reply. */

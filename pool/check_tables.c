@@ -57,7 +57,7 @@ static void claim_holds(struct pool *pool, int sign)
     }
     for (uint32_t id = 0; id < pool->sequence_pool.num_touched; id++) {
         const struct sequence *sequence = &pool->sequences[id];
-        if (!sequence->is_used || sequence->growth.num_copies == 0)
+        if (!sequence->is_used)
             continue;
         for (uint32_t group = 0; group < num_groups_of(pool, sequence); group++) {
             if (sequence->growth.old_tails[group] != NONE)

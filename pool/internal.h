@@ -89,7 +89,7 @@ struct pool {
     struct list ending;      /* sessions that end */
     struct list waiting;     /* waiters */
     uint32_t num_holding;    /* sequences with a block */
-    pool_session taking_from; /* its unpublished slots are quarantined, or NONE */
+    pool_session taking_from; /* see session_taking() */
 
     struct plan plan;
     uint32_t *hits;  /* scratch [group][position]: matched blocks */

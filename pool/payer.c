@@ -28,11 +28,22 @@ bool payer_is_further_over(const struct pool *pool, pool_payer a, pool_payer b, 
     return over_a != over_b ? over_a > over_b : a < b;
 }
 
+/* Whether the payer keeps its guarantee, on every rank's device, without a granule of @arena. */
+static bool stays_guaranteed(const struct pool *pool, pool_payer payer, const struct arena *arena)
+{
+    uint64_t least = pool->payers[payer].quota.guarantee + arena->pages;
+
+    for (uint32_t device = 0; device < pool->config.num_devices; device++) {
+        if (placement_has(pool, arena->placement, device) &&
+            account_of(pool, payer, device)->charged < least)
+            return false;
+    }
+    return true;
+}
+
 uint32_t payer_coldest_granule(const struct pool *pool, pool_payer payer, uint32_t device,
                                bool ignore_guarantee)
 {
-    uint64_t charged = account_of(pool, payer, device)->charged;
-    uint64_t guarantee = ignore_guarantee ? 0 : pool->payers[payer].quota.guarantee;
     uint32_t best = NONE;
 
     for (uint32_t at = 0; at < pool->num_placements; at++) {
@@ -42,7 +53,7 @@ uint32_t payer_coldest_granule(const struct pool *pool, pool_payer payer, uint32
         if (first == NONE)
             continue;
         const struct granule *granule = &pool->granules[first];
-        if (charged < guarantee + pool->arenas[granule->arena].pages)
+        if (!ignore_guarantee && !stays_guaranteed(pool, payer, &pool->arenas[granule->arena]))
             continue;
         if (best == NONE || granule->hottest < pool->granules[best].hottest)
             best = first;
@@ -94,7 +105,9 @@ void account_change(struct pool *pool, pool_payer payer, uint32_t device, int64_
     account->unheld += (uint64_t)unheld;
     pool->devices[device].unheld_pages += (uint64_t)unheld;
     takeable_update(pool, payer, device);
-    tournament_update(pool, payer, device);
+    /* A granule of several ranks depends on the guarantee on all their devices. */
+    for (uint32_t other = 0; other < pool->config.num_devices; other++)
+        tournament_update(pool, payer, other);
 }
 
 void account_change_all(struct pool *pool, pool_payer payer, uint32_t placement, int64_t charged,

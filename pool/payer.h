@@ -24,7 +24,7 @@ bool payer_is_further_over(const struct pool *pool, pool_payer a, pool_payer b, 
  */
 pool_payer payer_furthest_over(const struct pool *pool, uint32_t device);
 
-/* The coldest granule that @payer can give on @device; @spare: its guarantee does not count. */
+/* The coldest granule that @payer can give on @device and keep its guarantee (or not), or NONE. */
 uint32_t payer_coldest_granule(const struct pool *pool, pool_payer payer, uint32_t device,
                                bool ignore_guarantee);
 

@@ -9,6 +9,14 @@
 #include "pool/block.h"
 #include "pool/sequence.h"
 
+/* Nobody has to wait for what this sequence fills here any more. */
+static void end_promise(struct pool *pool, const struct sequence *sequence, uint32_t block)
+{
+    if (pool->blocks[block].is_promised &&
+        pool->blocks[block].link.next == sequence_id(pool, sequence))
+        block_unpromise(pool, block);
+}
+
 /* The table takes @found instead of its own block. */
 static void merge(struct pool *pool, struct sequence *sequence, uint32_t first, uint32_t position,
                   uint32_t group, uint32_t found)
@@ -18,6 +26,7 @@ static void merge(struct pool *pool, struct sequence *sequence, uint32_t first, 
 
     struct entry *entry = &table_at(pool, sequence, first, position)[group];
     uint32_t own = entry->block;
+    end_promise(pool, sequence, own);
     block_hold(pool, found);
     *entry = (struct entry){found, block_slot(pool, &pool->blocks[found])->number};
     block_let_go(pool, own, SLOT_TO_HEAD);
@@ -35,8 +44,7 @@ static void publish_one(struct pool *pool, struct sequence *sequence, uint32_t f
     if (block_is_published(pool, block))
         return;
     if (sequence_is_stale(pool, sequence) || !block_is_current(pool, block)) {
-        if (block->is_promised)
-            block_unpromise(pool, id);
+        end_promise(pool, sequence, id);
         return;
     }
     const struct pool_key *key = tokens_key_at(pool, sequence, first, position);
@@ -46,9 +54,29 @@ static void publish_one(struct pool *pool, struct sequence *sequence, uint32_t f
         block_publish(pool, id, key, ids);
     } else if (!sequence->is_mapped) {
         merge(pool, sequence, first, position, group, found);
-    } else if (block->is_promised) {
-        block_unpromise(pool, id);
+    } else {
+        end_promise(pool, sequence, id);
     }
+}
+
+/* Whether publishing this position would take a block out of the table: its key has another. */
+static bool would_merge(struct pool *pool, const struct sequence *sequence, uint32_t first,
+                        uint32_t position)
+{
+    const struct entry *entries = table_at(pool, sequence, first, position);
+
+    if (position < sequence->num_shared || sequence->is_mapped)
+        return false;
+    for (uint32_t group = 0; group < num_groups_of(pool, sequence); group++) {
+        uint32_t id = entries[group].block;
+        uint32_t found = id == NONE ? NONE
+                                    : block_find(pool, pool->blocks[id].arena,
+                                                 tokens_key_at(pool, sequence, first, position),
+                                                 tokens_ids_at(pool, sequence, first, position));
+        if (found != NONE && found != id)
+            return true;
+    }
+    return false;
 }
 
 static void publish_full_blocks(struct pool *pool, struct sequence *sequence, uint32_t end)
@@ -59,6 +87,12 @@ static void publish_full_blocks(struct pool *pool, struct sequence *sequence, ui
         return;
     (void)table_path(pool, sequence, first);
     tokens_path(pool, sequence, first);
+    if (sequence->step != POOL_NONE) { /* attends may read its blocks: the merging ones come later */
+        uint32_t position = first;
+        while (position < end && !would_merge(pool, sequence, first, position))
+            position++;
+        end = position;
+    }
     for (uint32_t group = 0; group < num_groups_of(pool, sequence); group++) {
         for (uint32_t position = first; position < end; position++)
             publish_one(pool, sequence, first, position, group);

@@ -205,6 +205,7 @@ struct sequence {
     uint64_t num_complete; /* tokens of which every layer has K and V */
     uint32_t num_shared;   /* leading positions in the shared domain's arenas */
     uint32_t considered;   /* positions that publish has looked at */
+    uint32_t num_promised; /* positions below it may be promised to others: see arriving.h */
     uint32_t num_positions;            /* of its tables; 0 while preempted */
     uint32_t token_chunk, table_chunk; /* the last ones; NONE */
     uint32_t first_kept[POOL_MAX_GROUPS];  /* positions before it are out of the window */

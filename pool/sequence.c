@@ -68,7 +68,7 @@ void sequence_let_go(struct pool *pool, uint32_t id)
 {
     struct sequence *sequence = &pool->sequences[id];
 
-    arriving_gone(pool, sequence);
+    arriving_withdraw(pool, sequence, 0);
     grow_forget(pool, sequence);
     pool->batch++;
     table_truncate(pool, sequence, 0);
@@ -92,6 +92,7 @@ static int do_truncate(struct pool *pool, uint32_t id, uint64_t num_tokens)
     }
     if (length < sequence->num_positions && !table_can_write(pool, sequence, length, length))
         return POOL_LIMIT;
+    arriving_withdraw(pool, sequence, full);
     pool->batch++;
     table_truncate(pool, sequence, length);
     tokens_truncate(pool, sequence, num_tokens);

@@ -32,6 +32,19 @@ int pool_session_open(struct pool *pool, pool_session *out_session)
     return 0;
 }
 
+void session_taking(struct pool *pool, pool_session id)
+{
+    const struct session *session = &pool->sessions[id];
+
+    pool->taking_from =
+        session->state != SESSION_LIVE && session->is_attached ? id : POOL_NONE;
+}
+
+void session_taken(struct pool *pool)
+{
+    pool->taking_from = POOL_NONE;
+}
+
 static struct session *session_find(const struct pool *pool, pool_session session)
 {
     if (session >= pool->session_pool.num_touched ||
@@ -95,6 +108,7 @@ static uint32_t let_go_slice(struct pool *pool, uint32_t id, uint32_t max_blocks
         sequence_destroy(pool, id);
         return before * num_groups + 1;
     }
+    arriving_withdraw(pool, sequence, 0);
     /* Whole chunks only: a cut inside a shared one would need a chunk. */
     uint32_t size = pool->models[sequence->model].table_positions;
     pool->batch++;
@@ -135,9 +149,9 @@ static uint32_t session_advance(struct pool *pool, pool_session id, uint32_t max
     }
     if (sequence == NONE)
         return 0;
-    pool->taking_from = session->is_attached ? id : NONE;
+    session_taking(pool, id);
     uint32_t done = let_go_slice(pool, sequence, max_blocks);
-    pool->taking_from = NONE;
+    session_taken(pool);
     return done;
 }
 

@@ -167,6 +167,7 @@ static void step_finish(struct pool *pool, pool_step id)
     bool is_live = session->state == SESSION_LIVE;
 
     pool->counters.steps_abandoned += !step->is_commit;
+    session_taking(pool, step->session);
     for (uint32_t at = 0; at < step->num_rows; at++) {
         struct sequence *sequence = &pool->sequences[rows_of(pool, id)[at]];
         sequence->step = POOL_NONE;
@@ -174,6 +175,7 @@ static void step_finish(struct pool *pool, pool_step id)
         if (step->is_commit && !session->is_manual_publish)
             (void)sequence_publish(pool, sequence); /* LIMIT: it stays unpublished, not unfinished */
     }
+    session_taken(pool);
     list_remove(&pool->sessions[step->session].steps, LINKS(pool->steps, link), id);
     if (step->has_cookie && is_live)
         emit_reply(pool, step->cookie, 0);

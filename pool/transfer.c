@@ -39,15 +39,19 @@ void transfers_forget(struct pool *pool, uint32_t sequence)
 static void append_end(struct pool *pool, struct sequence *sequence)
 {
     bool has_failed = sequence->growth.has_failed;
+    bool is_live = pool->sessions[sequence->session].state == SESSION_LIVE;
 
     sequence->is_growing = false;
+    session_taking(pool, sequence->session);
     if (has_failed) {
         grow_undo(pool, sequence);
     } else {
         grow_commit(pool, sequence);
         sequence->num_complete = sequence->length;
     }
-    emit_reply(pool, sequence->growth.cookie, has_failed ? POOL_FAILED : 0);
+    session_taken(pool);
+    if (is_live)
+        emit_reply(pool, sequence->growth.cookie, has_failed ? POOL_FAILED : 0);
 }
 
 int pool_transfer_done(struct pool *pool, pool_transfer id, int error)
