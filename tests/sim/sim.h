@@ -12,15 +12,19 @@
  * foreign row reads a wrong word, and every read is compared.
  *
  * The oracle (sim_oracle.c) knows what each sequence must be, and from the STORED and REMOVED
- * effects what a match must find. It predicts answers where pool/pool.h fixes them.
+ * effects exactly what a match must find; sim_books.c keeps the quotas from outside. Answers are
+ * predicted where pool/pool.h fixes them (sim_verbs.c), refusals must change nothing, requests that
+ * wait must be replied to once, and when all has ended every count must be back where it began
+ * (sim_check.c).
  *
- * To add an event: a function and a row in sim_events.c. Nothing else counts events; a seed that
- * was printed before then means another run.
+ * To add an event: a function, a line in sim_verbs.h and a row in sim_events.c. A seed that was
+ * printed before then means another run.
  *
- * To add a tier (host, disk): rows of a struct sim_arena get a second store indexed by the tier's
- * slot; sim_copy gets from and to tiers; device_settle() dispatches the new effects to it; errors
- * and delays are drawn where copies are (event_copy_end). The oracle needs nothing: a match is
- * still what STORED and REMOVED say, and reads still compare words.
+ * To add a tier (host, disk): its slots get rows of their own beside struct sim_arena's, its copies
+ * a struct sim_copy with a tier at each end, and sim_settle() the new effects. Delay, reordering
+ * and errors then come by themselves (event_copy_part, event_copy_end). The oracle needs nothing: a
+ * match is still what STORED and REMOVED say, and whoever reads still compares words. A restart is
+ * a new pool over the rows that survive; torn ones are poison.
  */
 #pragma once
 
@@ -73,6 +77,8 @@ struct sim_slot {
     uint32_t num_reading, num_writing; /* copies under way */
     uint32_t stored;                   /* entry of sim.stored while published */
     uint32_t num_tables;               /* scratch of sim_check() */
+    uint32_t generation;               /* when it was last seen in a table; 0: never */
+    bool was_free;                     /* since then */
 };
 
 struct sim_arena {
@@ -341,6 +347,10 @@ void oracle_init(struct sim *sim);
 void oracle_stored(struct sim *sim, const struct sim_effect *effect);
 void oracle_removed(struct sim *sim, const struct sim_effect *effect);
 void oracle_cleared(struct sim *sim, uint32_t payer, uint32_t model);
+
+/* Whether a key can be found in the arena of (payer, model, group). */
+bool oracle_is_stored(const struct sim *sim, uint32_t payer, uint32_t model, uint32_t group,
+                      const struct pool_key *key);
 
 /* What a match of the prompt must find: pool/pool.h leaves no choice. */
 uint32_t oracle_match(const struct sim *sim, const struct sim_prompt *prompt);

@@ -132,6 +132,7 @@ void device_decommit(struct sim *sim, uint32_t index, uint32_t granule)
                    "D3: granule %u:%u leaves under a copy", index, granule);
         sim_expect(sim, !slot->is_published, "granule %u:%u leaves with a key", index, granule);
         slot->is_poisoned = false;
+        slot->was_free = true;
     }
     granule_set_rows(arena, granule, SIM_POISON);
     arena->is_committed[granule] = false;

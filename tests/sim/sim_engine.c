@@ -195,6 +195,11 @@ static void reply_to_wait(struct sim *sim, const struct sim_request *request, in
                answer);
     sim_expect(sim, answer != POOL_TIMEOUT || request->deadline_ms <= sim->now_ms,
                "a waiter timed out before its deadline");
+
+    const struct sim_fill *fill = &request->fill;
+    struct pool_key key = oracle_key(fill->domain, fill->hash);
+    sim_expect(sim, answer != 0 || oracle_is_stored(sim, fill->domain, fill->model, 0, &key),
+               "a waiter was told of what is not published");
 }
 
 static void reply_to_sequence(struct sim *sim, const struct sim_request *request, int answer)

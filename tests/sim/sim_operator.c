@@ -155,6 +155,10 @@ void event_free_slots(struct sim *sim)
         struct sim_slot *slot = device_slot(sim, index, slots[i]);
         sim_expect(sim, !slot->is_published && !slot->num_reading && !slot->num_writing,
                    "D3: %u:%u is free and in use", index, slots[i]);
+        int answer = pool_place_verify(sim->pool, index, slots[i], slot->generation);
+        sim_expect(sim, answer == POOL_STALE, "%u:%u is free, and verified: %d", index, slots[i],
+                   answer);
+        slot->was_free = true;
         if (!slot->is_poisoned)
             device_fill(sim, index, slots[i], SIM_POISON);
     }

@@ -161,12 +161,10 @@ void oracle_cleared(struct sim *sim, uint32_t payer, uint32_t model)
 
 /* ---- matches -------------------------------------------------------------------------------- */
 
-static bool is_stored(const struct sim *sim, const struct sim_prompt *prompt, uint32_t payer,
-                      uint32_t group, uint32_t position)
+bool oracle_is_stored(const struct sim *sim, uint32_t payer, uint32_t model, uint32_t group,
+                      const struct pool_key *key)
 {
-    uint32_t arena = sim->arena_of[payer][prompt->model][group];
-    const struct pool_key *key =
-        payer == prompt->domain ? &prompt->keys[position] : &prompt->shared_keys[position];
+    uint32_t arena = sim->arena_of[payer][model][group];
 
     return arena != SIM_NONE && stored_find(sim, arena, key) != SIM_NONE;
 }
@@ -184,8 +182,10 @@ static bool is_match(const struct sim *sim, const struct sim_prompt *prompt, uin
             window && end > window - 1 ? (end - (window - 1)) / shape->block_tokens : 0;
 
         for (uint32_t position = first; position < length; position++) {
-            uint32_t payer = position < num_shared ? prompt->shared : prompt->domain;
-            if (!is_stored(sim, prompt, payer, group, position))
+            bool is_shared = position < num_shared;
+            const struct pool_key *keys = is_shared ? prompt->shared_keys : prompt->keys;
+            if (!oracle_is_stored(sim, is_shared ? prompt->shared : prompt->domain, prompt->model,
+                                  group, &keys[position]))
                 return false;
         }
     }
@@ -265,6 +265,17 @@ static void check_rows(struct sim *sim, const struct sim_sequence *sequence, uin
     }
 }
 
+/* A slot that was free in between has another generation. */
+static void check_generation(struct sim *sim, uint32_t arena, const struct pool_place *place)
+{
+    struct sim_slot *slot = device_slot(sim, arena, place->slot);
+
+    sim_expect(sim, !slot->was_free || slot->generation != place->generation,
+               "%u:%u was free, and has its old generation", arena, place->slot);
+    slot->generation = place->generation;
+    slot->was_free = false;
+}
+
 static void check_table(struct sim *sim, const struct sim_sequence *sequence, uint32_t group)
 {
     const struct pool_model_shape *shape = sim_shape(sim, sequence->model);
@@ -291,6 +302,9 @@ static void check_table(struct sim *sim, const struct sim_sequence *sequence, ui
         sim_expect(sim, !places[i].slot || !is_own || !places[i].is_shared,
                    "position %u is shared after one that is not", i);
         is_own |= places[i].slot && !places[i].is_shared;
+        if (places[i].slot)
+            check_generation(sim, sim_arena_of(sim, sequence, group, places[i].is_shared),
+                             &places[i]);
         for (uint32_t j = 0; places[i].slot && j < i; j++)
             sim_expect(
                 sim, places[j].slot != places[i].slot || places[j].is_shared != places[i].is_shared,
