@@ -2,32 +2,6 @@
 #include "pool/internal.h"
 #include "pool/table.h"
 
-enum { MAX_GRANULE_PAGES = 16, STRIDE_ALIGNMENT = 64 };
-
-int pool_granule_choose(uint64_t block_bytes, uint64_t page_bytes,
-                        struct pool_granule_shape *out_shape)
-{
-    struct pool_granule_shape best = {0};
-
-    if (block_bytes == 0 || page_bytes == 0)
-        return -EINVAL;
-    for (uint32_t pages = 1; pages <= MAX_GRANULE_PAGES; pages++) {
-        uint64_t bytes = pages * page_bytes, slots = bytes / block_bytes;
-        while (slots > 0 && (bytes % slots != 0 || bytes / slots % STRIDE_ALIGNMENT != 0))
-            slots--;
-        if (slots == 0 || slots > UINT32_MAX)
-            continue;
-        uint64_t stride = bytes / slots;
-        if (best.slots == 0 || stride < best.stride)
-            best = (struct pool_granule_shape){pages, (uint32_t)slots, stride,
-                                               stride - block_bytes};
-    }
-    if (best.slots == 0)
-        return -EINVAL;
-    *out_shape = best;
-    return 0;
-}
-
 /* The placement with these devices, made if there is none; NONE: over the cap. */
 static uint32_t placement_get(struct pool *pool, uint32_t devices)
 {

@@ -342,8 +342,12 @@ static bool leaves_watermark(const struct pool *pool, const struct slot_request 
     return true;
 }
 
-/* Makes the plan; on any answer but 0 it is undone. */
-static int plan_make(struct pool *pool, const struct slot_request *request, bool ignore_limits)
+/*
+ * Makes the plan, without effect: its accounts are undone again. @out_has_slots: all slots could be
+ * had, whatever the answer.
+ */
+static int plan_make(struct pool *pool, const struct slot_request *request, bool ignore_limits,
+                     bool *out_has_slots)
 {
     struct plan *plan = &pool->plan;
     int answer = 0;
@@ -353,10 +357,12 @@ static int plan_make(struct pool *pool, const struct slot_request *request, bool
     plan->slot_records = records_left(&pool->slot_pool);
     for (uint32_t i = 0; i < request->num_wants && !answer; i++) {
         plan->payer = want_payer(pool, &request->wants[i]);
+        answer = plan_add(pool, PLAN_FOR, plan->payer);
         plan->limit = ignore_limits ? POOL_UNLIMITED : pool->payers[plan->payer].quota.limit;
         for (uint32_t n = 0; n < request->wants[i].count && !answer; n++)
             answer = plan_slot(pool, request->wants[i].arena);
     }
+    *out_has_slots = answer == 0;
     if (!answer && !leaves_watermark(pool, request))
         answer = POOL_NO_BLOCKS;
     plan_undo(pool, 0);
@@ -366,13 +372,14 @@ static int plan_make(struct pool *pool, const struct slot_request *request, bool
 static void plan_carry_out(struct pool *pool)
 {
     const struct plan *plan = &pool->plan;
+    pool_payer payer = POOL_NONE;
     uint32_t num_fresh = 0;
 
     for (uint32_t at = 0; at < plan->num_steps; at++) {
         uint32_t id = plan->steps[at].id;
         switch (plan->steps[at].kind) {
         case PLAN_DROP_CACHED:
-            granule_evict_all(pool, id, plan->payer); /* the last want's, for a step of several */
+            granule_evict_all(pool, id, payer);
             granule_drop(pool, id);
             break;
         case PLAN_DROP_IDLE:
@@ -383,10 +390,13 @@ static void plan_carry_out(struct pool *pool)
             break;
         case PLAN_EVICT: {
             uint32_t slot = pool->blocks[id].slot[TIER_DEVICE];
-            block_evict(pool, id, plan->payer);
+            block_evict(pool, id, payer);
             pool->fresh[num_fresh++] = block_create(pool, slot);
             break;
         }
+        case PLAN_FOR:
+            payer = id;
+            break;
         case PLAN_TAKE_SLOT:
             pool->fresh[num_fresh++] = block_create(pool, id);
             break;
@@ -452,9 +462,20 @@ static bool take_at_ease(struct pool *pool, const struct slot_request *request, 
     return true;
 }
 
+static bool has_limit(const struct pool *pool, const struct slot_request *request)
+{
+    for (uint32_t i = 0; i < request->num_wants; i++) {
+        pool_payer payer = want_payer(pool, &request->wants[i]);
+        if (pool->payers[payer].quota.limit != POOL_UNLIMITED)
+            return true;
+    }
+    return false;
+}
+
 int slots_take(struct pool *pool, const struct slot_request *request)
 {
     uint64_t total = 0;
+    bool has_slots, has_slots_without_limit;
 
     for (uint32_t i = 0; i < request->num_wants; i++)
         total += request->wants[i].count;
@@ -462,10 +483,11 @@ int slots_take(struct pool *pool, const struct slot_request *request)
         return POOL_LIMIT;
     if (total == 0 || take_at_ease(pool, request, total))
         return 0;
-    int answer = plan_make(pool, request, false);
+    int answer = plan_make(pool, request, false, &has_slots);
     if (answer == 0)
         plan_carry_out(pool);
-    else if (answer == POOL_NO_BLOCKS && plan_make(pool, request, true) == 0)
-        answer = POOL_QUOTA;
+    else if (answer == POOL_NO_BLOCKS && !has_slots && has_limit(pool, request) &&
+             plan_make(pool, request, true, &has_slots_without_limit) == 0)
+        answer = POOL_QUOTA; /* it is only the limit that is in the way of the slots */
     return answer;
 }

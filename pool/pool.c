@@ -164,7 +164,7 @@ static bool take_scratch(struct pool *pool)
     uint64_t wants = (rows > 0 ? rows : 1) * POOL_MAX_GROUPS;
 
     pool->max_fresh = positions * POOL_MAX_GROUPS + wants;
-    pool->plan.max_steps = (uint32_t)(pool->max_fresh + 2 * max_granules(config) + 16);
+    pool->plan.max_steps = (uint32_t)(2 * pool->max_fresh + 2 * max_granules(config) + wants + 16);
     pool->hits = take(pool, positions * POOL_MAX_GROUPS, sizeof(uint32_t));
     pool->fresh = take(pool, pool->max_fresh, sizeof(uint32_t));
     pool->path = take(pool, positions, sizeof(uint32_t));
