@@ -146,9 +146,10 @@ struct sim_sequence {
     struct pool_name name;
     uint64_t salt;
     uint32_t length, num_complete;
-    uint32_t step;   /* that it is in; NONE */
-    uint64_t cookie; /* of the request that it waits for; 0 */
-    uint32_t growth; /* tokens that a pending append adds */
+    uint32_t num_written; /* mapped: its engine has written K and V so far */
+    uint32_t step;        /* that it is in; NONE */
+    uint64_t cookie;      /* of the request that it waits for; 0 */
+    uint32_t growth;      /* tokens that a pending append adds */
     uint32_t label,
         shared_label;    /* of its rows, and of those in the shared domain: device_label() */
     uint32_t considered; /* positions that publish has looked at */
@@ -193,6 +194,7 @@ struct sim_request {
     uint32_t session;
     uint32_t subject; /* sequence or step */
     uint32_t argument;
+    uint64_t since_ms;
     uint64_t deadline_ms; /* REQUEST_WAIT */
     struct sim_fill fill;
 };
@@ -362,8 +364,8 @@ uint32_t oracle_match(const struct sim *sim, const struct sim_prompt *prompt);
  */
 bool oracle_has_filler(const struct sim *sim, const struct sim_fill *fill);
 
-/* Its complete full blocks were published, or looked at. */
-void oracle_considered(const struct sim *sim, struct sim_sequence *sequence);
+/* Its full blocks of so many tokens were published, or looked at. */
+void oracle_considered(const struct sim *sim, struct sim_sequence *sequence, uint32_t num_tokens);
 
 /* Compares everything that the core says of a sequence, and reads every complete row. */
 void oracle_check_sequence(struct sim *sim, const struct sim_sequence *sequence);
@@ -406,6 +408,8 @@ void engine_tokens(struct sim *sim, const struct sim_sequence *sequence, uint32_
 /* Writes K and V of complete tokens from @first on, all layers. */
 void engine_write(struct sim *sim, const struct sim_sequence *sequence, uint32_t first,
                   uint32_t end);
+/* Tokens from @first on are complete: written now, or by a mapped engine at some later time. */
+void engine_write_new(struct sim *sim, struct sim_sequence *sequence, uint32_t first);
 void engine_request(struct sim *sim, const struct sim_request *request);
 void engine_reply(struct sim *sim, const struct pool_effect *effect);
 /* Forgets what a session had. */

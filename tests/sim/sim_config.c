@@ -51,6 +51,8 @@ static void configure_pool(struct sim *sim)
     config->max_waiters = draw_cap(sim, 1, SIM_MAX_REQUESTS / 2);
     config->max_steps = draw_cap(sim, 1, SIM_MAX_STEPS * 2);
     config->max_step_rows = draw_cap(sim, 2, SIM_MAX_ROWS);
+    config->transfer_timeout_ms =
+        random_chance(&sim->random, 2) ? 0 : 100 + random_below(&sim->random, 2000);
     config->sink = (struct pool_sink){.emit = sink_emit, .context = sim};
 
     int err = pool_create(config, &sim->pool);
@@ -145,6 +147,7 @@ void sim_configure(struct sim *sim)
     sim->now_ms = random_below(&sim->random, 1000);
     oracle_init(sim);
     configure_pool(sim);
+    pool_tick(sim->pool, sim->now_ms);
     while (sim->num_models < num_models)
         configure_model(sim);
     for (uint32_t i = 0; i < num_tenants + num_domains; i++)

@@ -269,12 +269,12 @@ void device_copy(struct sim *sim, const struct pool_effect *effect)
     sim_expect(sim, index < SIM_MAX_COPIES, "more copies than max_transfers");
     for (uint32_t i = 0; i < SIM_MAX_COPIES; i++)
         sim_expect(sim, !sim->copies[i].is_used || sim->copies[i].transfer != effect->transfer,
-                   "transfer %u is under way", effect->transfer);
+                   "transfer %lu is under way", effect->transfer);
 
     struct sim_slot *from = device_slot(sim, effect->from_arena, effect->from_slot);
     struct sim_slot *to = device_slot(sim, effect->arena, effect->slot);
     uint32_t num_rows = sim->arenas[effect->arena].rows_per_slot;
-    sim_trace(sim, "  copy %u: %u:%u -> %u:%u\n", effect->transfer, effect->from_arena,
+    sim_trace(sim, "  copy %lu: %u:%u -> %u:%u\n", effect->transfer, effect->from_arena,
               effect->from_slot, effect->arena, effect->slot);
     sim_expect(sim, num_rows == sim->arenas[effect->from_arena].rows_per_slot, "copy: sizes");
     sim_expect(sim, !to->is_published && !to->num_reading && !to->num_writing && from != to,
@@ -323,8 +323,8 @@ void copy_end(struct sim *sim, struct sim_copy *copy, int error)
     copy->is_used = false;
     sim->num_copies--;
 
-    sim_trace(sim, "transfer_done %u, %d\n", ended.transfer, error);
+    sim_trace(sim, "transfer_done %lu, %d\n", ended.transfer, error);
     int answer = pool_transfer_done(sim->pool, ended.transfer, error);
-    sim_expect(sim, answer == 0, "transfer_done %u: %d", ended.transfer, answer);
+    sim_expect(sim, answer == 0, "transfer_done %lu: %d", ended.transfer, answer);
     sim_settle(sim);
 }

@@ -160,6 +160,19 @@ void engine_write(struct sim *sim, const struct sim_sequence *sequence, uint32_t
         write_group(sim, sequence, group, first, end);
 }
 
+void engine_write_new(struct sim *sim, struct sim_sequence *sequence, uint32_t first)
+{
+    if (sequence->is_mapped && random_chance(&sim->random, 2)) {
+        if (sequence->num_written > first)
+            sequence->num_written = first;
+        return;
+    }
+    if (sequence->is_mapped && sequence->num_written < first)
+        first = sequence->num_written;
+    engine_write(sim, sequence, first, sequence->num_complete);
+    sequence->num_written = sequence->num_complete;
+}
+
 /* ---- requests that wait --------------------------------------------------------------------- */
 
 void engine_request(struct sim *sim, const struct sim_request *request)
@@ -168,6 +181,7 @@ void engine_request(struct sim *sim, const struct sim_request *request)
         if (sim->requests[i].kind != REQUEST_NONE)
             continue;
         sim->requests[i] = *request;
+        sim->requests[i].since_ms = sim->now_ms;
         sim->num_requests++;
         return;
     }
@@ -182,9 +196,10 @@ static void reply_to_append(struct sim *sim, struct sim_sequence *sequence, int 
     if (answer == 0) {
         sequence->length = sequence->num_complete = first + sequence->growth;
         sequence->growth = 0;
-        engine_write(sim, sequence, first, sequence->length);
+        engine_write_new(sim, sequence, first);
     } else {
-        sim_expect(sim, answer == POOL_FAILED, "append: reply %d", answer);
+        sim_expect(sim, answer == POOL_FAILED || answer == POOL_TIMEOUT, "append: reply %d",
+                   answer);
         sequence->growth = 0;
     }
 }
@@ -218,6 +233,8 @@ static void reply_to_sequence(struct sim *sim, const struct sim_request *request
     if (request->kind == REQUEST_TRUNCATE) {
         uint32_t full = request->argument / sim_shape(sim, sequence->model)->block_tokens;
         sequence->length = sequence->num_complete = request->argument;
+        if (sequence->num_written > sequence->length)
+            sequence->num_written = sequence->length;
         if (sequence->considered > full)
             sequence->considered = full;
     } else if (request->kind == REQUEST_PREEMPT)

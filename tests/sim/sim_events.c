@@ -17,6 +17,8 @@ static const struct sim_event {
     {"fill",           event_fill,             25, false},
     {"append",         event_append,           60, false},
     {"publish",        event_publish,          60, false},
+    {"write",          event_write,            30, false},
+    {"publish up to",  event_publish_up_to,    20, false},
     {"fork",           event_fork,             30, false},
     {"truncate",       event_truncate,         30, false},
     {"release",        event_release,          60, true},

@@ -224,9 +224,9 @@ bool oracle_has_filler(const struct sim *sim, const struct sim_fill *fill)
     return false;
 }
 
-void oracle_considered(const struct sim *sim, struct sim_sequence *sequence)
+void oracle_considered(const struct sim *sim, struct sim_sequence *sequence, uint32_t num_tokens)
 {
-    uint32_t full = sequence->num_complete / sim_shape(sim, sequence->model)->block_tokens;
+    uint32_t full = num_tokens / sim_shape(sim, sequence->model)->block_tokens;
 
     if (full > sequence->considered)
         sequence->considered = full;
@@ -247,6 +247,8 @@ static void check_rows(struct sim *sim, const struct sim_sequence *sequence, uin
     const struct pool_model_shape *shape = sim_shape(sim, sequence->model);
     uint32_t block_tokens = shape->block_tokens, end = sequence->num_complete;
 
+    if (sequence->is_mapped && sequence->num_written < end)
+        end = sequence->num_written;
     if (is_copying_tail(sim, sequence))
         end -= end % block_tokens;
     for (uint32_t token = 0; token < end; token++) {

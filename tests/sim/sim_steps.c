@@ -55,7 +55,7 @@ static void draft_add(struct sim *sim, struct step_draft *draft, uint32_t index)
     for (uint32_t i = 0; i < row; i++)
         draft->is_refused |= draft->sequences[i] == index;
     draft->is_refused |= !can_step(sequence) || count == 0;
-    engine_tokens(sim, sequence, sequence->num_complete, count, sequence->length,
+    engine_tokens(sim, sequence, sequence->num_complete, count, sequence->num_complete,
                   &draft->prompts[row]);
     draft->sequences[row] = index;
     draft->rows[row] = (struct pool_step_row){.sequence = sequence->name.id,
@@ -127,7 +127,7 @@ void event_step_begin(struct sim *sim)
 {
     struct step_draft draft;
     struct sim_books books;
-    pool_step id = POOL_NONE;
+    pool_step id = 0;
     uint32_t index = 0;
 
     while (index < SIM_MAX_STEPS && is_step(sim, index))
@@ -146,7 +146,7 @@ void event_step_begin(struct sim *sim)
     sim_trace(sim, "step_begin %u:", session);
     for (uint32_t i = 0; i < draft.num_rows; i++)
         sim_trace(sim, " %lu+%lu", draft.rows[i].sequence, draft.rows[i].tokens.count);
-    sim_trace(sim, " cookie %lu: %d, step %u\n", cookie, answer, id);
+    sim_trace(sim, " cookie %lu: %d, step %lx\n", cookie, answer, id);
     if (answer == 0 || answer == POOL_PENDING) {
         sim_expect(sim, !draft.is_refused, "a step should have been refused");
         step_open(sim, index, &draft);
@@ -173,6 +173,11 @@ void event_step_begin(struct sim *sim)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
+static bool has_all_layers(const struct sim_step *step)
+{
+    return step->layers_done == (1U << step->num_layers) - 1;
+}
+
 /* Its rows' tokens are complete, or gone. */
 static void step_close(struct sim *sim, struct sim_step *step, bool is_commit)
 {
@@ -184,7 +189,7 @@ static void step_close(struct sim *sim, struct sim_step *step, bool is_commit)
             sequence->num_complete = step->rows[i].new_complete;
             sequence->is_filled = sequence->num_complete == sequence->length;
             if (!sim->sessions[step->session].is_manual_publish)
-                oracle_considered(sim, sequence);
+                oracle_considered(sim, sequence, sequence->num_complete);
         } else {
             sequence->length = step->rows[i].old_length;
         }
@@ -211,13 +216,15 @@ void step_reply(struct sim *sim, const struct sim_request *request, int answer)
     sim_expect(sim, step->cookie == request->cookie, "a reply to another step");
     step->cookie = 0;
     if (request->kind == REQUEST_STEP_END) {
-        sim_expect(sim, answer == 0 && step->state == SIM_STEP_ENDING, "step_end: reply %d",
-                   answer);
-        step_close(sim, step, step->is_commit);
+        bool is_lacking = step->is_commit && !has_all_layers(step);
+        sim_expect(sim, step->state == SIM_STEP_ENDING, "step_end: reply of a step that is open");
+        sim_expect(sim, answer == (is_lacking ? POOL_FAILED : 0), "step_end: reply %d", answer);
+        step_close(sim, step, step->is_commit && !is_lacking);
     } else if (answer == 0) {
         step->state = SIM_STEP_OPEN;
     } else {
-        sim_expect(sim, answer == POOL_FAILED, "step_begin: reply %d", answer);
+        sim_expect(sim, answer == POOL_FAILED || answer == POOL_TIMEOUT, "step_begin: reply %d",
+                   answer);
         step_close(sim, step, false);
     }
 }
@@ -231,9 +238,9 @@ void event_step_end(struct sim *sim)
         return;
     struct sim_step *step = &sim->steps[index], saved = *step;
     uint64_t cookie = ++sim->next_cookie;
-    bool is_done = step->layers_done == (1U << step->num_layers) - 1;
+    bool can_commit = has_all_layers(step) || step->num_running > 0;
     int answer = pool_step_end(sim->pool, step->id, is_commit, cookie);
-    sim_trace(sim, "step_end %u %s cookie %lu: %d\n", step->id, is_commit ? "commit" : "abandon",
+    sim_trace(sim, "step_end %lx %s cookie %lu: %d\n", step->id, is_commit ? "commit" : "abandon",
               cookie, answer);
     if (answer == 0 && saved.state == SIM_STEP_COPYING) {
         sim_expect(sim, !is_commit, "a step was committed before it could attend");
@@ -250,7 +257,7 @@ void event_step_end(struct sim *sim)
                                                   .subject = index});
     }
     sim_settle(sim); /* abandoned while COPYING: the reply to its begin closes it */
-    if (saved.state != SIM_STEP_OPEN || (is_commit && !is_done))
+    if (saved.state != SIM_STEP_OPEN || (is_commit && !can_commit))
         sim_expect(sim,
                    answer == POOL_INVALID || answer == POOL_BUSY ||
                        (saved.state == SIM_STEP_COPYING && !is_commit),
@@ -279,7 +286,7 @@ static void attend_layer(struct sim *sim, uint32_t index, uint32_t layer)
     bool is_open = step->state == SIM_STEP_OPEN && layer < step->num_layers;
 
     int answer = pool_step_attend(sim->pool, step->id, layer);
-    sim_trace(sim, "attend step %u layer %u: %d\n", step->id, layer, answer);
+    sim_trace(sim, "attend step %lx layer %u: %d\n", step->id, layer, answer);
     sim_settle(sim);
     if (!is_open) {
         sim_expect(sim, answer == POOL_INVALID, "attend of a step that is not open: %d", answer);
@@ -323,14 +330,13 @@ void step_attended(struct sim *sim, uint32_t index, pool_step id, uint32_t layer
 
     if (step) {
         step->num_running--;
-        if (!error)
-            step->layers_done |= 1U << layer;
+        step->layers_done =
+            error ? step->layers_done & ~(1U << layer) : step->layers_done | 1U << layer;
     }
-    sim_trace(sim, "attended step %u layer %u, %d\n", id, layer, error);
+    sim_trace(sim, "attended step %lx layer %u, %d\n", id, layer, error);
     int answer = pool_step_attended(sim->pool, id, layer, error);
     sim_expect(sim, answer == 0, "attended: %d", answer);
-    if (step && step->state == SIM_STEP_OPEN && step->num_running == 0 &&
-        step->layers_done == (1U << step->num_layers) - 1)
+    if (step && step->state == SIM_STEP_OPEN && step->num_running == 0 && has_all_layers(step))
         step_close(sim, step, true);
     sim_settle(sim);
 }

@@ -12,15 +12,13 @@ void expect_answer(struct sim *sim, const char *verb, int answer, unsigned allow
                answer);
 }
 
-/* One that must come, and no other. */
-static void expect_refusal(struct sim *sim, const char *verb, int answer, unsigned allowed)
+void expect_refusal(struct sim *sim, const char *verb, int answer, unsigned allowed)
 {
     sim_expect(sim, answer != 0, "%s: should have been refused", verb);
     expect_answer(sim, verb, answer, allowed);
 }
 
-/* Mostly one that can do it, at times any. */
-static struct sim_sequence *pick_sequence(struct sim *sim, sim_filter *can)
+struct sim_sequence *pick_sequence(struct sim *sim, sim_filter *can)
 {
     uint32_t index =
         sim_pick(sim, SIM_MAX_SEQUENCES, random_chance(&sim->random, 8) ? sim_is_sequence : can);
@@ -51,6 +49,11 @@ static bool is_not_whole(const struct sim_sequence *sequence)
 {
     return sequence->cookie || sequence->is_preempted || !sequence->is_filled ||
            is_in_step(sequence);
+}
+
+bool is_mapped_and_whole(const struct sim_sequence *sequence)
+{
+    return sequence->is_mapped && !is_not_whole(sequence);
 }
 
 static bool is_whole(const struct sim *sim, uint32_t index)
@@ -220,7 +223,8 @@ void event_alloc(struct sim *sim)
     sequence->session = session;
     sequence->name = name;
     sequence_set(sim, sequence, &prompt, &options, &found);
-    engine_write(sim, sequence, (uint32_t)found.matched, sequence->num_complete);
+    sequence->num_written = (uint32_t)found.matched;
+    engine_write_new(sim, sequence, (uint32_t)found.matched);
     oracle_check_sequence(sim, sequence);
 }
 
@@ -254,7 +258,8 @@ void event_resume(struct sim *sim)
     check_found(sim, &prompt, match, &found);
     options.is_mapped = sequence->is_mapped;
     sequence_set(sim, sequence, &prompt, &options, &found);
-    engine_write(sim, sequence, (uint32_t)found.matched, sequence->num_complete);
+    sequence->num_written = (uint32_t)found.matched;
+    engine_write_new(sim, sequence, (uint32_t)found.matched);
     oracle_check_sequence(sim, sequence);
 }
 
@@ -269,7 +274,7 @@ void event_fill(struct sim *sim)
     bool is_refused =
         sequence->cookie || sequence->is_preempted || sequence->is_filled || is_in_step(sequence);
     if (!is_refused)
-        engine_write(sim, sequence, sequence->num_complete, sequence->length);
+        write_up_to(sim, sequence, sequence->length);
     int answer = pool_fill(sim->pool, sequence->name);
     sim_trace(sim, "fill %u:%lu: %d\n", sequence->session, sequence->name.id, answer);
     sim_settle(sim);
@@ -330,7 +335,7 @@ void event_append(struct sim *sim)
     expect_answer(sim, "append", answer, NO_ROOM | MAY(POOL_PENDING));
     if (answer == 0) {
         sequence->length = sequence->num_complete = first + count;
-        engine_write(sim, sequence, first, sequence->length);
+        engine_write_new(sim, sequence, first);
         oracle_check_sequence(sim, sequence);
     }
 }
@@ -341,6 +346,8 @@ void event_publish(struct sim *sim)
 
     if (!sequence)
         return;
+    if (is_mapped_and_whole(sequence))
+        write_up_to(sim, sequence, sequence->length);
     int answer = pool_publish(sim->pool, sequence->name);
     sim_trace(sim, "publish %u:%lu: %d\n", sequence->session, sequence->name.id, answer);
     sim_settle(sim);
@@ -352,7 +359,7 @@ void event_publish(struct sim *sim)
                   MAY(POOL_LIMIT) |
                       (is_not_whole(sequence) ? MAY(POOL_BUSY) | MAY(POOL_INVALID) : 0));
     if (answer == 0 && !is_in_step(sequence)) /* under attends a merge is left for later */
-        oracle_considered(sim, sequence);
+        oracle_considered(sim, sequence, sequence->num_complete);
     oracle_check_sequence(sim, sequence);
 }
 
@@ -367,6 +374,8 @@ void event_fork(struct sim *sim)
     struct sim_session *session = &sim->sessions[sequence->session];
     bool is_taken = random_chance(&sim->random, 50);
     uint64_t id = is_taken ? sequence->name.id : session->next_name;
+    if (is_mapped_and_whole(sequence))
+        write_up_to(sim, sequence, sequence->length); /* an engine does not fork what it lacks */
     int answer = pool_fork(sim->pool, sequence->name, id);
     sim_trace(sim, "fork %u:%lu %lu: %d\n", sequence->session, sequence->name.id, id, answer);
     sim_settle(sim);

@@ -16,6 +16,10 @@ void event_preempt(struct sim *sim);
 void event_resume(struct sim *sim);
 void event_inspect(struct sim *sim);
 
+/* sim_mapped.c */
+void event_write(struct sim *sim);
+void event_publish_up_to(struct sim *sim);
+
 /* sim_steps.c */
 void event_step_begin(struct sim *sim);
 void event_attend(struct sim *sim);
@@ -50,3 +54,12 @@ void event_check(struct sim *sim);
 /* An answer that is 0 or one of a set of enum pool_answer. */
 #define MAY(answer) (1U << (answer))
 void expect_answer(struct sim *sim, const char *verb, int answer, unsigned allowed);
+/* One of them must come, and not 0. */
+void expect_refusal(struct sim *sim, const char *verb, int answer, unsigned allowed);
+
+/* Mostly one that can do it, at times any; NULL: there is none. */
+struct sim_sequence *pick_sequence(struct sim *sim, sim_filter *can);
+
+bool is_mapped_and_whole(const struct sim_sequence *sequence);
+/* Before it says that tokens are filled or may be published, an engine has written them. */
+void write_up_to(struct sim *sim, struct sim_sequence *sequence, uint32_t end);

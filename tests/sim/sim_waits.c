@@ -7,6 +7,15 @@ static bool is_wait(const struct sim *sim, uint32_t index)
     return sim->requests[index].kind == REQUEST_WAIT;
 }
 
+static bool is_copy_late(const struct sim *sim, uint32_t index)
+{
+    const struct sim_request *request = &sim->requests[index];
+    uint64_t timeout_ms = sim->config.transfer_timeout_ms;
+
+    return timeout_ms && (request->kind == REQUEST_APPEND || request->kind == REQUEST_STEP_BEGIN) &&
+           sim->now_ms >= request->since_ms + timeout_ms;
+}
+
 void event_wait(struct sim *sim)
 {
     uint32_t session = sim_pick(sim, SIM_MAX_SESSIONS, sim_is_session);
@@ -74,6 +83,8 @@ void event_tick(struct sim *sim)
     sim_trace(sim, "tick %lu\n", sim->now_ms);
     pool_tick(sim->pool, sim->now_ms);
     sim_settle(sim);
+    for (uint32_t i = 0; i < SIM_MAX_REQUESTS; i++)
+        sim_expect(sim, !is_copy_late(sim, i), "a request waits for copies beyond the timeout");
     for (uint32_t i = 0; i < SIM_MAX_REQUESTS; i++)
         sim_expect(sim, !is_wait(sim, i) || sim->requests[i].deadline_ms >= sim->now_ms,
                    "a request waits beyond its deadline");
