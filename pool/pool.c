@@ -167,6 +167,7 @@ static bool take_scratch(struct pool *pool)
     pool->max_fresh = positions * POOL_MAX_GROUPS + wants;
     /* A slot takes up to two steps; a granule of several pages drops several. Over it: LIMIT. */
     pool->plan.max_steps = (uint32_t)(4 * pool->max_fresh + wants + 4096);
+    pool->givers = take(pool, config->max_payers, sizeof(*pool->givers));
     pool->hits = take(pool, positions * POOL_MAX_GROUPS, sizeof(uint32_t));
     pool->fresh = take(pool, pool->max_fresh, sizeof(uint32_t));
     pool->path = take(pool, positions, sizeof(uint32_t));
@@ -174,7 +175,7 @@ static bool take_scratch(struct pool *pool)
     pool->wants = take(pool, wants, sizeof(*pool->wants));
     pool->grow_rows = take(pool, rows, sizeof(*pool->grow_rows));
     pool->plan.steps = take(pool, pool->plan.max_steps, sizeof(*pool->plan.steps));
-    return pool->hits && pool->fresh && pool->path && pool->token_path &&
+    return pool->givers && pool->hits && pool->fresh && pool->path && pool->token_path &&
            pool->wants && pool->grow_rows && pool->plan.steps;
 }
 
@@ -207,7 +208,7 @@ void pool_destroy(struct pool *pool)
         pool->accounts,   pool->orders,       pool->rights,    pool->models,     pool->shelves,
         pool->arenas,     pool->sequences,    pool->sessions,  pool->steps,      pool->step_rows,
         pool->transfers,  pool->waiters,      pool->hits,      pool->fresh,      pool->path,
-        pool->token_path, pool->wants,        pool->grow_rows, pool->plan.steps};
+        pool->token_path, pool->wants,        pool->grow_rows, pool->plan.steps, pool->givers};
     for (size_t i = 0; i < ARRAY_SIZE(memory); i++)
         memory_give(memory[i]);
     for (uint32_t device = 0; device < POOL_MAX_DEVICES; device++)
