@@ -137,12 +137,14 @@ struct entry *table_add(struct pool *pool, struct sequence *sequence)
 {
     struct chunk_store *store = pool->table_chunks;
     uint32_t num_groups = num_groups_of(pool, sequence);
+    struct chunk *chunk =
+        sequence->num_positions == 0 ? NULL : chunk_at(store, sequence->table_chunk);
 
-    if (sequence->num_positions % per_chunk(pool, sequence) == 0) {
+    if (!chunk || chunk->count == per_chunk(pool, sequence)) {
         sequence->table_chunk = chunk_take(store, sequence->table_chunk);
-        chunk_at(store, sequence->table_chunk)->num_groups = num_groups & 0xff;
+        chunk = chunk_at(store, sequence->table_chunk);
+        chunk->num_groups = num_groups & 0xff;
     }
-    struct chunk *chunk = chunk_at(store, sequence->table_chunk);
     assert(chunk->refs == 1);
     struct entry *entries = entries_of(chunk) + (size_t)chunk->count * num_groups;
     for (uint32_t group = 0; group < num_groups; group++)
