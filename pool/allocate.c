@@ -56,9 +56,8 @@ int pool_match(struct pool *pool, const struct pool_prompt *prompt, struct pool_
     if (answer)
         return answer;
     match_find(pool, prompt, shelf_find(pool, prompt->domain, prompt->model),
-               prompt->shared == POOL_NONE ? NONE
-                                           : shelf_find(pool, prompt->shared, prompt->model),
-               &match);
+               prompt->shared == POOL_NONE ? NONE : shelf_find(pool, prompt->shared, prompt->model),
+               false, &match);
     uint64_t block_tokens = pool->models[prompt->model].shape.block_tokens;
     out_found->matched = match.num_positions * block_tokens;
     out_found->arriving = arriving_count(pool, prompt, &match) * block_tokens;
@@ -96,14 +95,28 @@ static bool never_fits(const struct pool *pool, const struct admission *admissio
     return false;
 }
 
+PREFETCHES static inline void prefetch_hits(struct pool *pool, uint32_t group, uint32_t at,
+                                            uint32_t end)
+{
+    const uint32_t *hit = match_hit(pool, group, at);
+    uint32_t left = end - at;
+
+    block_prefetch(pool, left > PREFETCH_BLOCK ? hit[PREFETCH_BLOCK] : NONE);
+    block_prefetch_slot(pool, left > PREFETCH_SLOT ? hit[PREFETCH_SLOT] : NONE);
+    block_prefetch_granule(pool, left > PREFETCH_GRANULE ? hit[PREFETCH_GRANULE] : NONE);
+}
+
 /* Holds or un-holds the hits of all groups; un-holding goes exactly backwards. */
 static void hold_hits(struct pool *pool, const struct admission *admission)
 {
     uint32_t num_groups = pool->models[admission->prompt->model].shape.num_groups;
 
     for (uint32_t group = 0; group < num_groups; group++) {
-        for (uint32_t at = admission->match.first[group]; at < admission->match.num_positions; at++)
+        uint32_t end = admission->match.num_positions;
+        for (uint32_t at = admission->match.first[group]; at < end; at++) {
+            prefetch_hits(pool, group, at, end);
             block_hold(pool, *match_hit(pool, group, at));
+        }
     }
 }
 
@@ -137,7 +150,7 @@ static int admit(struct pool *pool, struct admission *admission)
     const struct pool_prompt *prompt = admission->prompt;
     uint32_t block_tokens = pool->models[prompt->model].shape.block_tokens;
 
-    match_find(pool, prompt, admission->shelf, admission->shared_shelf, &admission->match);
+    match_find(pool, prompt, admission->shelf, admission->shared_shelf, true, &admission->match);
     uint64_t matched = (uint64_t)admission->match.num_positions * block_tokens;
     uint64_t rest = prompt->tokens.count - matched;
     admission->length =

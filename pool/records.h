@@ -110,6 +110,7 @@ struct arena {
     /* Scratch of plan.c, valid while plan_number is the plan's. */
     uint64_t plan_number;
     uint32_t plan_free, plan_evictable; /* cursors into the two lists */
+    uint32_t plan_ahead, plan_behind;   /* blocks that prefetch_victims() goes on with */
     uint32_t plan_fresh;                /* slots left of granules it opens */
     uint32_t fresh_next;                /* the first of them, while it is carried out */
 };
