@@ -95,41 +95,6 @@ static bool never_fits(const struct pool *pool, const struct admission *admissio
     return false;
 }
 
-PREFETCHES static inline void prefetch_hits(struct pool *pool, uint32_t group, uint32_t at,
-                                            uint32_t end)
-{
-    const uint32_t *hit = match_hit(pool, group, at);
-    uint32_t left = end - at;
-
-    block_prefetch(pool, left > PREFETCH_BLOCK ? hit[PREFETCH_BLOCK] : NONE);
-    block_prefetch_slot(pool, left > PREFETCH_SLOT ? hit[PREFETCH_SLOT] : NONE);
-    block_prefetch_granule(pool, left > PREFETCH_GRANULE ? hit[PREFETCH_GRANULE] : NONE);
-}
-
-/* Holds or un-holds the hits of all groups; un-holding goes exactly backwards. */
-static void hold_hits(struct pool *pool, const struct admission *admission)
-{
-    uint32_t num_groups = pool->models[admission->prompt->model].shape.num_groups;
-
-    for (uint32_t group = 0; group < num_groups; group++) {
-        uint32_t end = admission->match.num_positions;
-        for (uint32_t at = admission->match.first[group]; at < end; at++) {
-            prefetch_hits(pool, group, at, end);
-            block_hold(pool, *match_hit(pool, group, at));
-        }
-    }
-}
-
-static void unhold_hits(struct pool *pool, const struct admission *admission)
-{
-    uint32_t num_groups = pool->models[admission->prompt->model].shape.num_groups;
-
-    for (uint32_t group = num_groups; group-- > 0;) {
-        for (uint32_t at = admission->match.num_positions; at > admission->match.first[group]; at--)
-            block_hold_undo(pool, *match_hit(pool, group, at - 1));
-    }
-}
-
 static int take_slots(struct pool *pool, const struct admission *admission)
 {
     struct want wants[POOL_MAX_GROUPS];
@@ -148,7 +113,8 @@ static int take_slots(struct pool *pool, const struct admission *admission)
 static int admit(struct pool *pool, struct admission *admission)
 {
     const struct pool_prompt *prompt = admission->prompt;
-    uint32_t block_tokens = pool->models[prompt->model].shape.block_tokens;
+    const struct model *model = &pool->models[prompt->model];
+    uint32_t block_tokens = model->shape.block_tokens;
 
     match_find(pool, prompt, admission->shelf, admission->shared_shelf, true, &admission->match);
     uint64_t matched = (uint64_t)admission->match.num_positions * block_tokens;
@@ -158,10 +124,10 @@ static int admit(struct pool *pool, struct admission *admission)
     admission->num_positions = (uint32_t)((admission->length + block_tokens - 1) / block_tokens);
     if (never_fits(pool, admission))
         return POOL_NEVER_FITS;
-    hold_hits(pool, admission);
+    match_hold(pool, model, &admission->match);
     int answer = take_slots(pool, admission);
     if (answer)
-        unhold_hits(pool, admission);
+        match_unhold(pool, model, &admission->match);
     return answer;
 }
 

@@ -176,3 +176,35 @@ void match_find(struct pool *pool, const struct pool_prompt *prompt, uint32_t ow
             window_start(model, group, (uint64_t)match.num_positions * block_tokens);
     *out_match = match;
 }
+
+/* ---- holds ---------------------------------------------------------------------------------- */
+
+PREFETCHES static inline void prefetch_hits(struct pool *pool, uint32_t group, uint32_t at,
+                                            uint32_t end)
+{
+    const uint32_t *hit = match_hit(pool, group, at);
+    uint32_t left = end - at;
+
+    block_prefetch(pool, left > PREFETCH_BLOCK ? hit[PREFETCH_BLOCK] : NONE);
+    block_prefetch_slot(pool, left > PREFETCH_SLOT ? hit[PREFETCH_SLOT] : NONE);
+    block_prefetch_granule(pool, left > PREFETCH_GRANULE ? hit[PREFETCH_GRANULE] : NONE);
+}
+
+void match_hold(struct pool *pool, const struct model *model, const struct match *match)
+{
+    for (uint32_t group = 0; group < model->shape.num_groups; group++) {
+        uint32_t end = match->num_positions;
+        for (uint32_t at = match->first[group]; at < end; at++) {
+            prefetch_hits(pool, group, at, end);
+            block_hold(pool, *match_hit(pool, group, at));
+        }
+    }
+}
+
+void match_unhold(struct pool *pool, const struct model *model, const struct match *match)
+{
+    for (uint32_t group = model->shape.num_groups; group-- > 0;) {
+        for (uint32_t at = match->num_positions; at > match->first[group]; at--)
+            block_hold_undo(pool, *match_hit(pool, group, at - 1));
+    }
+}

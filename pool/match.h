@@ -24,6 +24,10 @@ struct match {
 void match_find(struct pool *pool, const struct pool_prompt *prompt, uint32_t own_shelf,
                 uint32_t shared_shelf, bool is_to_hold, struct match *out_match);
 
+/* Holds or un-holds the hits of all groups; un-holding goes exactly backwards. */
+void match_hold(struct pool *pool, const struct model *model, const struct match *match);
+void match_unhold(struct pool *pool, const struct model *model, const struct match *match);
+
 static inline uint32_t *match_hit(struct pool *pool, uint32_t group, uint32_t position)
 {
     return &pool->hits[(size_t)group * pool->config.max_sequence_blocks + position];
