@@ -236,6 +236,18 @@ static int admit_on_shelves(struct pool *pool, struct admission *admission)
     return answer;
 }
 
+/* Whether a sequence of the prompt can be made: its record, and its chunks. */
+static bool caps_leave_room(const struct pool *pool, const struct pool_prompt *prompt)
+{
+    const struct sequence blank = {.model = prompt->model};
+    uint32_t num_positions = positions_of(pool, &blank, prompt->tokens.count);
+
+    return records_left(&pool->sequence_pool) > 0 &&
+           table_can_write(pool, &blank, 0, num_positions) &&
+           tokens_chunks_needed(pool, &blank, prompt->tokens.count) <=
+               chunks_left(pool->token_chunks);
+}
+
 int pool_alloc(struct pool *pool, struct pool_name name, const struct pool_prompt *prompt,
                const struct pool_alloc_options *options, struct pool_found *out_found)
 {
@@ -252,14 +264,10 @@ int pool_alloc(struct pool *pool, struct pool_name name, const struct pool_promp
     if (pool->is_draining)
         return POOL_DRAINING;
 
-    /* A blank of the sequence, to see whether the caps leave room for it. */
-    const struct sequence blank = {.model = prompt->model};
-    uint32_t num_positions = positions_of(pool, &blank, prompt->tokens.count);
-    if (records_left(&pool->sequence_pool) == 0 ||
-        !table_can_write(pool, &blank, 0, num_positions) ||
-        tokens_chunks_needed(pool, &blank, prompt->tokens.count) >
-            chunks_left(pool->token_chunks))
-        return count_refusal(pool, POOL_LIMIT);
+    while (!caps_leave_room(pool, prompt)) {
+        if (!releases_advance(pool))
+            return count_refusal(pool, POOL_LIMIT);
+    }
     answer = admit_on_shelves(pool, &admission);
     if (answer)
         return count_refusal(pool, answer);

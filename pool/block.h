@@ -76,8 +76,9 @@ void block_let_go(struct pool *pool, uint32_t block, uint32_t end);
 /* The block that may be found by @key in @arena, with the same token ids; or NONE. No side effect. */
 uint32_t block_find(struct pool *pool, uint32_t arena, const struct pool_key *key,
                     const uint32_t *tokens);
+/* @parent: the key of the block before it, NULL for the first; only told on. */
 void block_publish(struct pool *pool, uint32_t block, const struct pool_key *key,
-                   const uint32_t *tokens);
+                   const struct pool_key *parent, const uint32_t *tokens);
 /* Takes the key of a held block away, so that it can be written. */
 void block_unpublish(struct pool *pool, uint32_t block);
 /* @by caused it (NONE: a clear, or the operator). The slot goes to the tail of the free list. */

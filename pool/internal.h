@@ -67,6 +67,7 @@ struct pool {
     struct account *accounts;     /* [payer][device] */
     struct granule_order *orders; /* [payer][placement] */
     uint8_t *rights;              /* [domain][tenant]: enum pool_right */
+    uint64_t *evictions;          /* [causer][sufferer] */
     struct model *models;
     struct sequence *sequences;
     struct session *sessions;

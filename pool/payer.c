@@ -254,6 +254,13 @@ bool payer_may(const struct pool *pool, pool_payer domain, pool_payer tenant, un
            (*rights_of(pool, domain, tenant) & rights) == rights;
 }
 
+uint64_t pool_evictions(const struct pool *pool, pool_payer causer, pool_payer sufferer)
+{
+    if (!payer_exists(pool, causer) || !payer_exists(pool, sufferer))
+        return 0;
+    return pool->evictions[(size_t)causer * pool->config.max_payers + sufferer];
+}
+
 int pool_payer_stats(const struct pool *pool, pool_payer payer, struct pool_payer_stats *out_stats)
 {
     if (!payer_exists(pool, payer))

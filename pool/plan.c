@@ -142,9 +142,14 @@ static uint32_t device_over_limit(const struct pool *pool, const struct arena *a
     return NONE;
 }
 
-/* A device on which the arena's next granule lacks pages, or NONE. */
+/*
+ * A device on which the arena's next granule lacks pages, or NONE. Slot records that are lacking are
+ * had like pages: where granules go, theirs are free.
+ */
 static uint32_t device_short(const struct pool *pool, const struct arena *arena)
 {
+    if (pool->plan.slot_records < (int64_t)arena->slots)
+        return (uint32_t)__builtin_ctz(pool->placements[arena->placement].devices);
     for (uint32_t device = 0; device < pool->config.num_devices; device++) {
         if (placement_has(pool, arena->placement, device) &&
             pool->devices[device].free_pages < arena->pages)
@@ -178,8 +183,7 @@ static int plan_free_slot(struct pool *pool, struct arena *arena)
 
 static int plan_open(struct pool *pool, struct arena *arena)
 {
-    if (pool->plan.slot_records < (int64_t)arena->slots)
-        return POOL_LIMIT;
+    assert(pool->plan.slot_records >= (int64_t)arena->slots);
     int answer = plan_step(pool, PLAN_OPEN, arena_number(pool, arena));
 
     if (answer)
@@ -322,6 +326,8 @@ static int plan_slot(struct pool *pool, uint32_t arena_id)
         if (device == NONE)
             return plan_open(pool, arena);
         answer = plan_walk(pool, arena, mark, device, at_limit != NONE);
+        if (answer == POOL_NO_BLOCKS && pool->plan.slot_records < (int64_t)arena->slots)
+            return POOL_LIMIT; /* max_blocks of them are held */
         if (answer != POOL_BUSY)
             return answer;
     }

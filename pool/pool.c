@@ -98,6 +98,7 @@ static bool take_payers(struct pool *pool)
     pool->accounts = take(pool, payers * devices, sizeof(*pool->accounts));
     pool->orders = take(pool, payers * MAX_PLACEMENTS, sizeof(*pool->orders));
     pool->rights = take(pool, payers * payers, sizeof(*pool->rights));
+    pool->evictions = take(pool, payers * payers, sizeof(*pool->evictions));
     pool->models = take(pool, config->max_models, sizeof(*pool->models));
     pool->shelves = take(pool, config->max_arenas, sizeof(*pool->shelves));
     pool->arenas = take(pool, config->max_arenas, sizeof(*pool->arenas));
@@ -113,7 +114,7 @@ static bool take_payers(struct pool *pool)
         for (uint32_t at = 0; at < 2 * pool->tournament_size; at++)
             record->winners[at] = NONE;
     }
-    return pool->payers && pool->accounts && pool->orders && pool->rights && pool->models &&
+    return pool->payers && pool->accounts && pool->orders && pool->rights && pool->evictions && pool->models &&
            pool->shelves && pool->arenas;
 }
 
@@ -208,7 +209,8 @@ void pool_destroy(struct pool *pool)
         pool->accounts,   pool->orders,       pool->rights,    pool->models,     pool->shelves,
         pool->arenas,     pool->sequences,    pool->sessions,  pool->steps,      pool->step_rows,
         pool->transfers,  pool->waiters,      pool->hits,      pool->fresh,      pool->path,
-        pool->token_path, pool->wants,        pool->grow_rows, pool->plan.steps, pool->givers};
+        pool->token_path, pool->wants,        pool->grow_rows, pool->plan.steps, pool->givers,
+        pool->evictions};
     for (size_t i = 0; i < ARRAY_SIZE(memory); i++)
         memory_give(memory[i]);
     for (uint32_t device = 0; device < POOL_MAX_DEVICES; device++)

@@ -45,7 +45,8 @@ struct block {
     uint64_t place_state : 2; /* of the device: enum place_state */
     uint64_t is_promised : 1; /* PRIVATE, in the index for single flight */
     uint64_t is_evictable : 1; /* in the eviction list */
-    uint64_t : 10;
+    uint64_t is_told_removed : 1; /* from before a clear: its key was removed and stored anew */
+    uint64_t : 9;
     uint32_t holds;       /* table chunks that have it; see chunks.h */
     uint32_t slot[NUM_TIERS]; /* slot record of each place */
     uint16_t arena;
