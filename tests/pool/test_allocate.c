@@ -198,6 +198,31 @@ static void an_allocation_advances_releases_under_way(void **state)
     assert_int_equal(alloc(f, .id = 2, .seed = 2, .count = 32), 0);
 }
 
+static void a_refusal_leaves_no_arena_behind(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t arena;
+
+    assert_int_equal(alloc(f, .id = 1, .seed = 1, .count = 99), POOL_NEVER_FITS);
+    assert_int_equal(pool_arena_find(f->pool, 0, 0, 0, &arena), POOL_NOT_FOUND);
+}
+
+static void a_resume_asks_for_its_rights_again(void **state)
+{
+    struct fixture *f = *state;
+    pool_payer domain = add_domain(f);
+
+    assert_int_equal(alloc(f, .id = 1, .tenant = domain, .seed = 1, .count = 8), 0);
+    assert_int_equal(publish(f, 1), 0);
+    assert_int_equal(alloc(f, .id = 2, .shared = domain, .seed = 1, .count = 10), 0);
+    assert_int_equal(preempt(f, 2, 0), 0);
+    assert_int_equal(pool_domain_grant(f->pool, domain, 0, 0), 0);
+    assert_int_equal(resume(f, 2), POOL_NOT_FOUND);
+    assert_int_equal(pool_domain_grant(f->pool, domain, 0, POOL_MAY_READ), 0);
+    assert_int_equal(resume(f, 2), 0);
+    assert_int_equal(f->found.matched, 8);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,6 +240,8 @@ int main(void)
         pool_test(a_resume_needs_the_sequences_own_tokens),
         pool_test(who_asks_and_for_what_must_exist),
         pool_test(an_allocation_advances_releases_under_way),
+        pool_test(a_refusal_leaves_no_arena_behind),
+        pool_test(a_resume_asks_for_its_rights_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -206,6 +206,22 @@ static void two_fillers_of_one_prefix_are_merged(void **state)
     assert_int_equal(stat_of(f, "merged"), 3);
 }
 
+static void a_filler_that_only_the_shared_domains_clear_made_stale_is_none(void **state)
+{
+    struct fixture *f = *state;
+    pool_payer domain = add_domain(f);
+    const struct request layered = {.shared = domain, .seed = 1, .count = 9};
+
+    assert_int_equal(
+        alloc(f, .id = 1, .shared = domain, .seed = 1, .count = 8, .is_unfilled = true), 0);
+    assert_int_equal(request_wait(f, &layered, 100, 7), POOL_PENDING);
+    assert_int_equal(pool_clear(f->pool, domain, POOL_NONE), 0);
+    assert_reply(f, 7, POOL_MISS);
+    assert_int_equal(request_match(f, &layered), 0);
+    assert_int_equal(f->found.arriving, 0);
+    assert_int_equal(request_wait(f, &layered, 100, 8), POOL_MISS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,6 +238,7 @@ int main(void)
         pool_test(where_nothing_is_arriving_there_is_no_wait),
         pool_test(a_promise_ends_with_its_filler_whoever_holds_the_block),
         pool_test(two_fillers_of_one_prefix_are_merged),
+        pool_test(a_filler_that_only_the_shared_domains_clear_made_stale_is_none),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

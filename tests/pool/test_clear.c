@@ -166,6 +166,23 @@ static void a_cleared_block_that_a_copy_reads_is_swept_after_it(void **state)
     assert_int_equal(stat_of(f, "idle"), 3);
 }
 
+static void a_key_is_removed_before_it_is_stored_anew(void **state)
+{
+    struct fixture *f = *state;
+
+    must_alloc(f, 1, 1, 4);
+    must_alloc(f, 2, 2, 4);
+    assert_int_equal(release(f, 2, 0), 0);
+    assert_int_equal(clear_all(f), 0);
+    must_alloc(f, 3, 1, 4); /* one that is held, one that is cached */
+    must_alloc(f, 4, 2, 4);
+    assert_int_equal(count_effects(f, POOL_EFFECT_REMOVED), 2);
+    assert_int_equal(count_effects(f, POOL_EFFECT_STORED), 4);
+    assert_int_equal(release(f, 1, 0), 0);
+    advance(f);
+    assert_int_equal(count_effects(f, POOL_EFFECT_REMOVED), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -178,6 +195,7 @@ int main(void)
         pool_test(a_refused_allocation_sweeps_first),
         pool_test(what_an_open_step_completes_is_not_published),
         pool_test(a_cleared_block_that_a_copy_reads_is_swept_after_it),
+        pool_test(a_key_is_removed_before_it_is_stored_anew),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -102,6 +102,34 @@ static void nobody_else_evicts_below_a_guarantee(void **state)
     assert_int_equal(pool_evict(f->pool, 9), 5); /* the operator's word: guarantees aside */
 }
 
+static void a_payer_is_judged_on_its_worst_device(void **state)
+{
+    struct pool_config config;
+    const struct pool_model_shape shape = {.block_tokens = FIXTURE_BLOCK,
+                                           .num_layers = 1,
+                                           .num_groups = 1,
+                                           .groups = {{0, 1, 1}},
+                                           .num_ranks = 1,
+                                           .ranks = {1}};
+    pool_model second;
+
+    (void)state;
+    fixture_config(&config, 8);
+    config.devices[1].pages = 8;
+    config.num_devices = 2;
+    struct fixture *f = fixture_create_with(&config);
+    assert_int_equal(pool_model_register(f->pool, &shape, &second), 0);
+    pool_payer other = add_tenant(f, 0, POOL_UNLIMITED, 1);
+    must_alloc(f, 1, 1, 4); /* 1 of device 0, where its share is 4 */
+    assert_int_equal(alloc(f, .id = 2, .tenant = other, .model = second, .seed = 2, .count = 32),
+                     0);
+    assert_int_equal(publish(f, 2), 0);
+    assert_int_equal(release(f, 1, 0) | release(f, 2, 0), 0);
+    assert_int_equal(pool_evict(f->pool, 1), 1); /* of the other: 8 of device 1, share 4 */
+    assert_int_equal(suffered(f, other), 1);
+    fixture_destroy(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -111,6 +139,7 @@ int main(void)
         pool_test(whoever_is_furthest_over_its_share_loses_a_block),
         pool_test(an_allocation_counts_what_it_caused),
         pool_test(nobody_else_evicts_below_a_guarantee),
+        cmocka_unit_test(a_payer_is_judged_on_its_worst_device),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -114,6 +114,30 @@ static void an_unfilled_or_preempted_sequence_is_not_published(void **state)
     assert_int_equal(publish(f, 1), POOL_INVALID);
 }
 
+static void a_mapped_sequence_is_published_up_to_what_is_written(void **state)
+{
+    struct fixture *f = *state;
+    const struct pool_name name = {0, 1};
+
+    assert_int_equal(
+        alloc(f, .id = 1, .seed = 1, .count = 12, .is_mapped = true, .is_unfilled = true), 0);
+    assert_int_equal(pool_publish_up_to(f->pool, name, 13), POOL_INVALID);
+    assert_int_equal(pool_publish_up_to(f->pool, name, 7), 0);
+    assert_int_equal(count_effects(f, POOL_EFFECT_STORED), 1);
+    assert_int_equal(complete_of(f, 1), 7);
+    assert_int_equal(pool_publish_up_to(f->pool, name, 6), POOL_INVALID); /* it never goes back */
+    assert_int_equal(pool_publish_up_to(f->pool, name, 12), 0);
+    assert_int_equal(count_effects(f, POOL_EFFECT_STORED), 3);
+    assert_int_equal(append(f, 1, 1, 4, 0), 0);
+    assert_int_equal(pool_publish_up_to(f->pool, name, 15), 0);
+    assert_int_equal(count_effects(f, POOL_EFFECT_STORED), 3);
+    assert_int_equal(pool_publish_up_to(f->pool, name, 16), 0);
+    assert_int_equal(count_effects(f, POOL_EFFECT_STORED), 4);
+    pool_check(f->pool);
+    must_alloc(f, 2, 2, 4);
+    assert_int_equal(pool_publish_up_to(f->pool, (struct pool_name){0, 2}, 4), POOL_INVALID);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -124,6 +148,7 @@ int main(void)
         pool_test(blocks_out_of_the_window_are_let_go_of),
         pool_test(a_fork_keeps_what_the_parents_window_lets_go_of),
         pool_test(an_unfilled_or_preempted_sequence_is_not_published),
+        pool_test(a_mapped_sequence_is_published_up_to_what_is_written),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

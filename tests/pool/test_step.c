@@ -389,6 +389,74 @@ static void a_layer_that_the_model_lacks_is_invalid(void **state)
     assert_int_equal(stat_of(f, "stale_completions"), 1);
 }
 
+static void a_repeat_that_fails_leaves_its_layer_to_be_done(void **state)
+{
+    struct fixture *f = *state;
+    pool_step step = begin(f);
+
+    attend(f, step, 0);
+    assert_int_equal(pool_step_attend(f->pool, step, 0), 0);
+    assert_int_equal(attended(f, step, 0, -EIO), 0);
+    attend(f, step, 1);
+    assert_int_equal(complete_of(f, 1), 6);
+    assert_int_equal(pool_step_end(f->pool, step, true, 0), POOL_INVALID);
+    attend(f, step, 0);
+    assert_int_equal(complete_of(f, 1), 10);
+}
+
+static void a_commit_may_be_queued_behind_the_last_attend(void **state)
+{
+    struct fixture *f = *state;
+    pool_step step = begin(f);
+
+    attend(f, step, 0);
+    assert_int_equal(pool_step_attend(f->pool, step, 1), 0);
+    assert_int_equal(pool_step_end(f->pool, step, true, 9), POOL_PENDING);
+    assert_int_equal(attended(f, step, 1, 0), 0);
+    assert_reply(f, 9, 0);
+    assert_int_equal(complete_of(f, 1), 10);
+}
+
+static void a_queued_commit_fails_with_its_last_attend(void **state)
+{
+    struct fixture *f = *state;
+    pool_step step = begin(f);
+
+    attend(f, step, 0);
+    assert_int_equal(pool_step_attend(f->pool, step, 1), 0);
+    assert_int_equal(pool_step_end(f->pool, step, true, 9), POOL_PENDING);
+    assert_int_equal(attended(f, step, 1, -EIO), 0);
+    assert_reply(f, 9, POOL_FAILED);
+    assert_text(f, 1, 1, 6);
+    assert_int_equal(stat_of(f, "steps_abandoned"), 1);
+}
+
+static void a_step_is_never_mistaken_for_another(void **state)
+{
+    struct fixture *f = *state;
+    pool_step first = begin(f), second;
+
+    attend(f, first, 0);
+    attend(f, first, 1);
+    assert_int_equal(step_one(f, 1, 1, 1, &second), 0);
+    assert_int_equal(pool_step_end(f->pool, first, false, 0), POOL_NOT_FOUND);
+    assert_int_equal(pool_step_attended(f->pool, first, 0, 0), POOL_NOT_FOUND);
+    assert_int_equal(length_of(f, 1), 11);
+}
+
+static void a_row_brings_keys_of_the_blocks_it_completes(void **state)
+{
+    struct fixture *f = *state;
+    pool_step step;
+
+    assert_int_equal(alloc(f, .id = 1, .seed = 1, .count = 6, .is_unfilled = true), 0);
+    assert_int_equal(step_one(f, 1, 1, 12, &step), 0); /* 6 known tokens, 6 more */
+    attend(f, step, 0);
+    attend(f, step, 1);
+    assert_int_equal(match(f, .seed = 1, .count = 13), 0);
+    assert_int_equal(f->found.matched, 12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -414,6 +482,11 @@ int main(void)
         pool_test(a_step_abandoned_under_copy_leaves_the_tails),
         pool_test(steps_are_not_for_mapped_or_preempted_sequences),
         pool_test(a_layer_that_the_model_lacks_is_invalid),
+        pool_test(a_repeat_that_fails_leaves_its_layer_to_be_done),
+        pool_test(a_commit_may_be_queued_behind_the_last_attend),
+        pool_test(a_queued_commit_fails_with_its_last_attend),
+        pool_test(a_step_is_never_mistaken_for_another),
+        pool_test(a_row_brings_keys_of_the_blocks_it_completes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -115,6 +115,49 @@ static void only_a_completed_copy_can_be_published(void **state)
     assert_int_equal(f->found.matched, 8);
 }
 
+static void a_late_completion_is_not_another_copys(void **state)
+{
+    struct fixture *f = *state;
+
+    begin_copy(f);
+    must_alloc(f, 3, 3, 6);
+    assert_int_equal(fork_to(f, 3, 4), 0);
+    assert_int_equal(copy_done(f, 0, 0), 0);
+    assert_int_equal(append(f, 3, 3, 1, 6), POOL_PENDING);
+    assert_int_equal(copy_done(f, 0, 0), POOL_NOT_FOUND); /* the first one, once more */
+    assert_int_equal(count_replies(f, 6), 0);
+    assert_int_equal(copy_done(f, 1, 0), 0);
+    assert_reply(f, 6, 0);
+}
+
+static void whoever_waits_for_a_copy_too_long_is_told(void **state)
+{
+    struct pool_config config;
+
+    (void)state;
+    fixture_config(&config, 8);
+    config.transfer_timeout_ms = 50;
+    struct fixture *f = fixture_create_with(&config);
+    pool_tick(f->pool, 1000);
+    begin_copy(f);
+    pool_tick(f->pool, 1049);
+    assert_int_equal(count_replies(f, 5), 0);
+    pool_tick(f->pool, 1050);
+    pool_check(f->pool);
+    assert_reply(f, 5, POOL_TIMEOUT);
+    assert_table(f, 1, "1,2");
+    assert_int_equal(length_of(f, 1), 6);
+    assert_int_equal(stat_of(f, "quarantined"), 1); /* the device may still write there */
+    assert_int_equal(append(f, 1, 2, 1, 6), POOL_PENDING);
+    assert_int_equal(copy_done(f, 1, 0), 0);
+    assert_reply(f, 6, 0);
+    assert_table(f, 1, "1,4");
+    assert_int_equal(copy_done(f, 0, 0), 0);
+    assert_int_equal(stat_of(f, "quarantined"), 0);
+    assert_reply(f, 5, POOL_TIMEOUT);
+    fixture_destroy(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -124,6 +167,8 @@ int main(void)
         pool_test(a_granule_with_a_source_does_not_move),
         pool_test(a_completion_of_nothing_is_counted),
         pool_test(only_a_completed_copy_can_be_published),
+        pool_test(a_late_completion_is_not_another_copys),
+        cmocka_unit_test(whoever_waits_for_a_copy_too_long_is_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
