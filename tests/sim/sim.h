@@ -197,6 +197,7 @@ struct sim_request {
     uint64_t since_ms;
     uint64_t deadline_ms; /* REQUEST_WAIT */
     struct sim_fill fill;
+    uint64_t run[SIM_MAX_POSITIONS]; /* prefixes of the blocks from fill.position to fill.last */
 };
 
 /* A key that can be found, or that could until a clear. */
