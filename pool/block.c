@@ -295,8 +295,12 @@ void block_evict(struct pool *pool, uint32_t id, pool_payer by)
 {
     struct block *block = &pool->blocks[id];
     struct arena *arena = arena_of(pool, block);
+    const struct granule *granule = granule_of_slot(pool, block->slot[TIER_DEVICE]);
 
     assert(block->is_evictable && block->num_readers == 0);
+    if (granule->where != GRANULE_NOWHERE && granule->hottest == block->stamp &&
+        granule->num_cached > 1) /* not the coldest of its arena: its granule's place changes */
+        granule_leave_order(pool, block_slot(pool, block)->granule);
     list_remove(&arena->evictable, LINKS(pool->blocks, link), id);
     arena->num_evictable--;
     pool->counters.evictions++;

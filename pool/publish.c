@@ -107,6 +107,8 @@ static void slide_window(struct pool *pool, struct sequence *sequence, uint32_t 
     uint32_t first = sequence->first_kept[group];
     uint32_t start = window_start(&pool->models[sequence->model], group, num_tokens);
 
+    if (start > sequence->considered)
+        start = sequence->considered; /* behind it, publishing waits for the step's end */
     if (start <= first)
         return;
     (void)table_own(pool, sequence, first);
