@@ -258,6 +258,8 @@ struct sim {
     uint64_t committed_pages[POOL_MAX_DEVICES];
     struct sim_copy copies[SIM_MAX_COPIES];
     uint32_t num_copies;
+    pool_transfer ended_transfer; /* the last of each; 0: none yet */
+    pool_step ended_step;
     struct sim_attend attends[SIM_MAX_ATTENDS];
     uint32_t num_attends;
 

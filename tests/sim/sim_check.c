@@ -59,6 +59,9 @@ static void check_sums(struct sim *sim)
         struct pool_arena_description about;
         if (!arena->is_used)
             continue;
+        uint32_t found = SIM_NONE;
+        (void)pool_arena_find(sim->pool, arena->domain, arena->model, arena->group, &found);
+        sim_expect(sim, found == i, "arena %u is found as %u", i, found);
         slots += (uint64_t)arena->num_granules * arena->slots_per_granule;
         int err = pool_arena_describe(sim->pool, i, &about);
         sim_expect(sim, err == 0 && about.num_granules == arena->num_granules,
@@ -191,6 +194,18 @@ static void check_all_evicted(struct sim *sim)
         sim_expect(sim, !sim->stored[i].is_used, "a key is left");
 }
 
+/* Keys here name their prefix: what was found by them had the same token ids. */
+static void check_no_mismatch(struct sim *sim)
+{
+    struct pool_stat stats[64];
+    size_t count = pool_stats(sim->pool, stats, ARRAY_SIZE(stats));
+
+    sim_expect(sim, count <= ARRAY_SIZE(stats), "%zu stats", count);
+    for (size_t i = 0; i < count; i++)
+        sim_expect(sim, strcmp(stats[i].name, "token_mismatches") != 0 || stats[i].value == 0,
+                   "%lu token mismatches", stats[i].value);
+}
+
 void sim_wind_down(struct sim *sim)
 {
     if (!sim->options.is_abrupt && random_chance(&sim->random, 2))
@@ -215,6 +230,7 @@ void sim_wind_down(struct sim *sim)
     sim_settle(sim);
     sim->has_slices = false;
     sim_check(sim);
+    check_no_mismatch(sim);
     check_nothing_held(sim);
     check_all_evicted(sim);
     sim_check(sim);

@@ -322,6 +322,7 @@ void copy_end(struct sim *sim, struct sim_copy *copy, int error)
     device_slot(sim, copy->arena, copy->slot)->num_writing--;
     copy->is_used = false;
     sim->num_copies--;
+    sim->ended_transfer = ended.transfer;
 
     sim_trace(sim, "transfer_done %lu, %d\n", ended.transfer, error);
     int answer = pool_transfer_done(sim->pool, ended.transfer, error);
