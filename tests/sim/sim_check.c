@@ -15,7 +15,7 @@ static struct pool_payer_stats payer_stats(struct sim *sim, uint32_t payer)
 uint64_t sim_digest(struct sim *sim)
 {
     static const enum pool_order orders[] = {POOL_ORDER_FREE, POOL_ORDER_EVICTABLE};
-    uint32_t slots[1024];
+    uint32_t slots[4096];
     uint64_t digest = 1;
 
     for (uint32_t i = 0; i < sim->num_payers; i++) {

@@ -90,6 +90,8 @@ void engine_prompt(struct sim *sim, struct sim_prompt *out)
     uint32_t most = random_chance(&sim->random, 4) ? sim->max_length : sim->max_length / 3;
     uint32_t count = random_below(&sim->random, most + 1);
 
+    if (sim->is_long)
+        count = sim->max_length / 2 + random_below(&sim->random, sim->max_length / 2);
     if (count == 0 && !random_chance(&sim->random, 8))
         count = 1 + most / 2;
     prompt_draw_domains(sim, out);

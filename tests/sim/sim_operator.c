@@ -186,7 +186,7 @@ void event_stray(struct sim *sim)
 /* Poisons the free slots of an arena: whoever still reads one will see it. */
 void event_free_slots(struct sim *sim)
 {
-    uint32_t index = random_below(&sim->random, SIM_MAX_ARENAS), slots[1024];
+    uint32_t index = random_below(&sim->random, SIM_MAX_ARENAS), slots[4096];
 
     for (uint32_t i = 0; i < SIM_MAX_ARENAS && !sim->arenas[index].is_used; i++)
         index = (index + 1) % SIM_MAX_ARENAS;
