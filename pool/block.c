@@ -155,14 +155,15 @@ void block_let_go(struct pool *pool, uint32_t id, uint32_t end)
     if (--block->holds > 0)
         return;
     struct arena *arena = arena_of(pool, block);
-    --*held_gauge(pool, block);
-    if (block_is_published(pool, block)) {
+    bool is_published = block_is_published(pool, block);
+    --*(is_published ? &arena->num_held : &arena->num_reserved);
+    if (is_published) {
         block->stamp = ++pool->stamp;
         block->is_evictable = 1;
         list_push_tail(&arena->evictable, LINKS(pool->blocks, link), id);
         arena->num_evictable++;
         if (block->num_readers == 0)
-            granule_count(pool, block_slot(pool, block)->granule, -1, 1);
+            granule_let_go(pool, block_slot(pool, block)->granule);
     } else if (is_in_transfer(block) || pool->taking_from != NONE) {
         block_quarantine(pool, id, pool->taking_from);
     } else {
