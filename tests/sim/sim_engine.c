@@ -144,7 +144,10 @@ static void write_group(struct sim *sim, const struct sim_sequence *sequence, ui
     for (uint32_t token = first; token < end; token++) {
         const struct pool_place *place = &places[token / shape->block_tokens];
         sim_expect(sim, place->slot && !place->is_shared, "token %u: no slot to write it", token);
-        struct sim_row row = {.arena = sim_arena_of(sim, sequence, group, false),
+        uint32_t arena = sim_arena_of(sim, sequence, group, false);
+        sim_expect(sim, device_slot(sim, arena, place->slot)->num_reading == 0,
+                   "D3: write into %u:%u, which a copy reads", arena, place->slot);
+        struct sim_row row = {.arena = arena,
                               .slot = place->slot,
                               .token = token % shape->block_tokens,
                               .hash = sequence->hash[token],
