@@ -20,7 +20,7 @@ void pool_config_init(struct pool_config *config, uint32_t max_blocks, uint64_t 
                                    .max_sequences = 16384,
                                    .max_sequence_blocks = 65536,
                                    .max_tokens = UINT64_C(16) * max_blocks,
-                                   .max_payers = 1024,
+                                   .max_payers = 512,
                                    .max_models = 64,
                                    .max_arenas = 4096,
                                    .max_sessions = 1024,

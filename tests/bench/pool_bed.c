@@ -54,6 +54,7 @@ static void create_pool(struct bed *bed)
     config.devices[0].watermark = shape->is_empty ? 0 : 16;
     config.sink.emit = on_effect;
     config.max_payers = or_1(shape->num_tenants) + 1;
+    config.max_tokens = UINT64_C(32) * config.max_blocks;
     must(pool_create(&config, &bed->pool), "pool_create");
     for (uint32_t i = 0; i < or_1(shape->num_tenants); i++)
         must(pool_tenant_create(bed->pool, &(struct pool_quota){0, POOL_UNLIMITED, 1},
