@@ -235,8 +235,9 @@ static void reply_to_sequence(struct sim *sim, const struct sim_request *request
         return;
     }
     sequence->cookie = 0;
-    if (request->kind == REQUEST_TRUNCATE && answer == POOL_INVALID)
-        return; /* the step that it waited for was abandoned, or left it unfilled */
+    if (request->kind == REQUEST_TRUNCATE && (answer == POOL_INVALID || answer == POOL_LIMIT))
+        return; /* its step was abandoned or left it unfilled; no chunk is left to cut a shared one
+                 */
     sim_expect(sim, answer == 0, "reply %d to a verb that cannot fail", answer);
     if (request->kind == REQUEST_TRUNCATE) {
         uint32_t full = request->argument / sim_shape(sim, sequence->model)->block_tokens;
