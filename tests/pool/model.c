@@ -209,6 +209,10 @@ static void model_run(void *self, const struct script_command *command, struct t
 {
     struct naive *naive = self;
 
+    if (command->is_extended) {
+        (void)answer_error(answer, "the naive model knows the page's grammar only");
+        return;
+    }
     if (!naive->has_pool && command->verb != VERB_POOL) {
         (void)answer_error(answer, "the first line must be: pool blocks=N");
         return;

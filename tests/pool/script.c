@@ -35,6 +35,16 @@ enum option_index {
     OPTION_UNFILLED,
     OPTION_TAKE,
     OPTION_GROUP,
+    OPTION_DEVICES,
+    OPTION_WATERMARKS,
+    OPTION_PAGES,
+    OPTION_RANKS,
+    OPTION_LAYERS,
+    OPTION_DEADLINE,
+    OPTION_ATTACHED,
+    OPTION_FAILED,
+    OPTION_COMMIT,
+    OPTION_ABANDON,
     NUM_OPTIONS
 };
 
@@ -63,21 +73,35 @@ static const struct option options[NUM_OPTIONS] = {
     [OPTION_UNFILLED]     = {"unfilled",      script_read_flag,          AT(unfilled),     0, 0},
     [OPTION_TAKE]         = {"take=",         script_read_number_option, AT(take),         0, UINT64_MAX},
     [OPTION_GROUP]        = {"group=",        script_read_number_option, AT(group),        0, UINT64_MAX},
+    [OPTION_DEVICES]      = {"devices=",      script_read_numbers, AT(devices),     1, UINT32_MAX},
+    [OPTION_WATERMARKS]   = {"watermarks=",   script_read_numbers, AT(watermarks),  0, UINT32_MAX},
+    [OPTION_PAGES]        = {"pages=",        script_read_numbers, AT(pages),       1, UINT16_MAX},
+    [OPTION_RANKS]        = {"ranks=",        script_read_numbers, AT(ranks),       0, UINT32_MAX},
+    [OPTION_LAYERS]       = {"layers=",       script_read_number_option, AT(layers), 1, UINT16_MAX},
+    [OPTION_DEADLINE]     = {"deadline=",     script_read_number_option, AT(deadline), 0, UINT64_MAX},
+    [OPTION_ATTACHED]     = {"attached",      script_read_flag,    AT(is_attached), 0, 0},
+    [OPTION_FAILED]       = {"failed",        script_read_flag,    AT(is_failed),   0, 0},
+    [OPTION_COMMIT]       = {"commit",        script_read_flag,    AT(is_commit),   0, 0},
+    [OPTION_ABANDON]      = {"abandon",       script_read_flag,    AT(is_abandon),  0, 0},
 };
 
 #define BIT(option) (1u << OPTION_##option)
 #define ID_BITS (BIT(MODEL) | BIT(TENANT) | BIT(LAYERED) | BIT(SALT) | BIT(ADAPTER) | BIT(EXTRA))
 #define QUOTA_BITS (BIT(GUARANTEE) | BIT(LIMIT) | BIT(WEIGHT))
+/* Beyond the page's grammar: for the core alone. */
+#define EXTENDED_BITS (~0u << OPTION_DEVICES)
 #define ARENA_BITS (BIT(MODEL) | BIT(GROUP) | BIT(TENANT))
 static const struct verb {
     const char *word;
-    const char *places; /* words before the options: s a name, c the child, n a number, l slots */
+    const char *places; /* words before the options: s a name, c the child, n a number, l slots, r rows */
     uint32_t required, optional; /* options */
 } verbs[NUM_VERBS] = {
-    [VERB_POOL]        = {"pool",        "",   BIT(BLOCKS),  BIT(BLOCK_TOKENS) | BIT(WATERMARK)},
+    [VERB_POOL]        = {"pool",        "",   0,            BIT(BLOCKS) | BIT(BLOCK_TOKENS) | BIT(WATERMARK) |
+                                                             BIT(DEVICES) | BIT(WATERMARKS)},
     [VERB_TENANT]      = {"tenant",      "s",  0,            QUOTA_BITS},
     [VERB_DOMAIN]      = {"domain",      "s",  BIT(READERS), QUOTA_BITS},
-    [VERB_MODEL]       = {"model",       "s",  0,            BIT(GROUPS) | BIT(PER_GRANULE)},
+    [VERB_MODEL]       = {"model",       "s",  0,            BIT(GROUPS) | BIT(PER_GRANULE) | BIT(PAGES) |
+                                                             BIT(RANKS) | BIT(LAYERS)},
     [VERB_ALLOC]       = {"alloc",       "s",  BIT(TOKENS),  ID_BITS | BIT(SESSION) | BIT(RAW) |
                                                              BIT(MAPPED) | BIT(UNFILLED) | BIT(TAKE)},
     [VERB_FIND]        = {"find",        "",   BIT(TOKENS),  ID_BITS | BIT(RAW)},
@@ -89,14 +113,31 @@ static const struct verb {
     [VERB_PREEMPT]     = {"preempt",     "s",  0,            0},
     [VERB_RESUME]      = {"resume",      "s",  0,            BIT(UNFILLED) | BIT(TAKE)},
     [VERB_RELEASE]     = {"release",     "s",  0,            0},
-    [VERB_END_SESSION] = {"end-session", "s",  0,            0},
+    [VERB_END_SESSION] = {"end-session", "s",  0,            BIT(ATTACHED)},
     [VERB_TABLE]       = {"table",       "s",  0,            0},
     [VERB_FREE_LIST]   = {"free-list",   "",   0,            ARENA_BITS},
     [VERB_HOLDS]       = {"holds",       "l",  0,            ARENA_BITS},
     [VERB_EVICT]       = {"evict",       "n",  0,            0},
-    [VERB_CLEAR]       = {"clear",       "",   0,            0},
+    [VERB_CLEAR]       = {"clear",       "",   0,            BIT(MODEL) | BIT(TENANT)},
     [VERB_STATS]       = {"stats",       "",   0,            0},
     [VERB_CHECK]       = {"check",       "",   0,            0},
+
+    [VERB_HOLD_EFFECTS]    = {"hold-effects",    "",   0,           0},
+    [VERB_RELEASE_EFFECTS] = {"release-effects", "",   0,           0},
+    [VERB_EFFECTS]         = {"effects",         "",   0,           0},
+    [VERB_COMPLETE]        = {"complete",        "n",  0,           0},
+    [VERB_FAIL]            = {"fail",            "n",  0,           0},
+    [VERB_STEP]            = {"step",            "sr", 0,           0},
+    [VERB_ATTEND]          = {"attend",          "sn", 0,           0},
+    [VERB_ATTENDED]        = {"attended",        "sn", 0,           BIT(FAILED)},
+    [VERB_END_STEP]        = {"end-step",        "s",  0,           BIT(COMMIT) | BIT(ABANDON)},
+    [VERB_WAIT]            = {"wait",            "s",  BIT(TOKENS), ID_BITS | BIT(SESSION) | BIT(RAW) |
+                                                                    BIT(DEADLINE)},
+    [VERB_CANCEL]          = {"cancel",          "s",  0,           BIT(SESSION)},
+    [VERB_TICK]            = {"tick",            "n",  0,           0},
+    [VERB_REPLIES]         = {"replies",         "",   0,           0},
+    [VERB_QUOTA]           = {"quota",           "s",  0,           QUOTA_BITS},
+    [VERB_DETACH]          = {"detach",          "s",  0,           0},
 };
 /* clang-format on */
 
@@ -109,6 +150,7 @@ static int read_place(struct reader *reader, char place, char *word)
                             place == 's'   ? "a name"
                             : place == 'c' ? "the child's name"
                             : place == 'n' ? "a number"
+                            : place == 'r' ? "a sequence"
                                            : "a slot");
     switch (place) {
     case 's':
@@ -117,6 +159,8 @@ static int read_place(struct reader *reader, char place, char *word)
         return script_read_name(reader, verb, word, reader->command->child);
     case 'n':
         return script_read_number(reader, verb, word, &reader->command->number);
+    case 'r':
+        return script_read_row(reader, word);
     default:
         return script_read_slots(reader, word);
     }
@@ -150,6 +194,39 @@ static int read_option(struct reader *reader, char *word)
     return options[index].read(reader, &options[index], value);
 }
 
+/* A model's numbers for each group; per_granule= is 1 where it is left out. */
+static int check_model(struct reader *reader)
+{
+    struct script_command *command = reader->command;
+
+    if (command->num_groups == 0)
+        command->num_groups = 1;
+    if (reader->num_per_granule && reader->num_per_granule != command->num_groups)
+        return script_wrong(reader, "per_granule=: %zu numbers for %zu groups",
+                            reader->num_per_granule, command->num_groups);
+    if (command->pages.num && command->pages.num != command->num_groups)
+        return script_wrong(reader, "pages=: %zu numbers for %zu groups", command->pages.num,
+                            command->num_groups);
+    for (size_t i = 0; i < command->num_groups; i++)
+        command->groups[i].per_granule = reader->num_per_granule ? reader->per_granule[i] : 1;
+    return 0;
+}
+
+/* One device of so many blocks, or several of so many pages. */
+static int check_pool(struct reader *reader)
+{
+    const struct script_command *command = reader->command;
+
+    if (!(reader->seen & (BIT(BLOCKS) | BIT(DEVICES))))
+        return script_wrong(reader, "pool: 'blocks=' is missing");
+    if ((reader->seen & BIT(DEVICES)) && (reader->seen & (BIT(BLOCKS) | BIT(WATERMARK))))
+        return script_wrong(reader, "pool: blocks= and watermark= are of one device: no devices=");
+    if (command->watermarks.num && command->watermarks.num != command->devices.num)
+        return script_wrong(reader, "watermarks=: %zu numbers for %zu devices",
+                            command->watermarks.num, command->devices.num);
+    return 0;
+}
+
 /* What concerns several options of one line. */
 static int check_options(struct reader *reader)
 {
@@ -161,15 +238,14 @@ static int check_options(struct reader *reader)
             return script_wrong(reader, "%s: '%s' is missing", verb->word, options[i].word);
     command->has_salt = reader->seen & BIT(SALT);
     command->has_adapter = reader->seen & BIT(ADAPTER);
-    if (command->verb != VERB_MODEL)
-        return 0;
-    if (command->num_groups == 0)
-        command->num_groups = 1;
-    if (reader->num_per_granule && reader->num_per_granule != command->num_groups)
-        return script_wrong(reader, "per_granule=: %zu numbers for %zu groups",
-                            reader->num_per_granule, command->num_groups);
-    for (size_t i = 0; i < command->num_groups; i++)
-        command->groups[i].per_granule = reader->num_per_granule ? reader->per_granule[i] : 1;
+    command->is_extended = command->verb > VERB_CHECK || reader->seen & EXTENDED_BITS ||
+                           (command->verb == VERB_CLEAR && reader->seen);
+    if (command->verb == VERB_MODEL)
+        return check_model(reader);
+    if (command->verb == VERB_POOL)
+        return check_pool(reader);
+    if (command->verb == VERB_END_STEP && command->is_commit == command->is_abandon)
+        return script_wrong(reader, "end-step: either commit or abandon");
     return 0;
 }
 
@@ -200,8 +276,9 @@ static int read_line(struct reader *reader, char *line)
         if (err)
             return err;
     }
+    bool has_rows = reader->command->num_rows > 0;
     while ((word = strtok_r(NULL, blanks, &rest))) {
-        err = read_option(reader, word);
+        err = has_rows ? script_read_row(reader, word) : read_option(reader, word);
         if (err)
             return err;
     }
@@ -210,8 +287,12 @@ static int read_line(struct reader *reader, char *line)
 
 int script_parse(const char *line, struct script_command *out, char *error, size_t error_size)
 {
-    struct script_command command = {
-        .take = SCRIPT_UNSET, .limit = SCRIPT_UNSET, .weight = 1, .block_tokens = 16};
+    struct script_command command = {.take = SCRIPT_UNSET,
+                                     .limit = SCRIPT_UNSET,
+                                     .weight = 1,
+                                     .block_tokens = 16,
+                                     .layers = 1,
+                                     .deadline = SCRIPT_UNSET};
     struct reader reader = {.command = &command, .error = error, .error_size = error_size};
     char *copy = strdup(line);
 

@@ -38,6 +38,22 @@ enum script_verb {
     VERB_CLEAR,
     VERB_STATS,
     VERB_CHECK,
+    /* for the core alone: see SHELL-EXTENSIONS.md */
+    VERB_HOLD_EFFECTS,
+    VERB_RELEASE_EFFECTS,
+    VERB_EFFECTS,
+    VERB_COMPLETE,
+    VERB_FAIL,
+    VERB_STEP,
+    VERB_ATTEND,
+    VERB_ATTENDED,
+    VERB_END_STEP,
+    VERB_WAIT,
+    VERB_CANCEL,
+    VERB_TICK,
+    VERB_REPLIES,
+    VERB_QUOTA,
+    VERB_DETACH,
     NUM_VERBS
 };
 
@@ -45,6 +61,8 @@ enum {
     SCRIPT_MAX_NAME = 63,        /* bytes of a name */
     SCRIPT_MAX_GROUPS = 8,       /* layer groups of a model */
     SCRIPT_MAX_READERS = 64,     /* readers of a domain */
+    SCRIPT_MAX_ROWS = 16,        /* sequences of a step */
+    SCRIPT_MAX_NUMBERS = 16,     /* devices of a pool, ranks or groups of a model */
     SCRIPT_MAX_TOKENS = 1 << 24, /* tokens of one line, so that 0..4294967295 is an error */
     SCRIPT_MAX_PER_GRANULE = 1 << 16
 };
@@ -61,6 +79,18 @@ struct script_extra {
     uint64_t block;
     const uint8_t *bytes;
     size_t num_bytes;
+};
+
+/* A comma list of numbers. */
+struct script_numbers {
+    uint64_t items[SCRIPT_MAX_NUMBERS];
+    size_t num;
+};
+
+/* What one sequence gains in a step: a part of the command's tokens. */
+struct script_row {
+    char sequence[SCRIPT_MAX_NAME + 1];
+    size_t first_token, num_tokens;
 };
 
 /* One parsed line. What a verb does not use is empty ("" / 0 / NULL / SCRIPT_UNSET / false). */
@@ -94,6 +124,15 @@ struct script_command {
     /* model */
     struct script_group groups[SCRIPT_MAX_GROUPS];
     size_t num_groups;
+
+    /* beyond the page's grammar */
+    bool is_extended; /* any of it is there: the naive model knows nothing of it */
+    struct script_numbers devices, watermarks; /* pool */
+    struct script_numbers pages, ranks;        /* model */
+    uint64_t layers, deadline; /* model: 1, wait: SCRIPT_UNSET (none) where left out */
+    bool is_attached, is_failed, is_commit, is_abandon;
+    struct script_row rows[SCRIPT_MAX_ROWS];
+    size_t num_rows;
 
     uint64_t group;        /* group=, 0 where left out */
     const uint64_t *slots; /* of "holds", owned by the command */

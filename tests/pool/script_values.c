@@ -284,6 +284,48 @@ int script_read_number_option(struct reader *reader, const struct option *option
     return 0;
 }
 
+int script_read_numbers(struct reader *reader, const struct option *option, char *value)
+{
+    struct script_numbers *numbers =
+        (struct script_numbers *)((char *)reader->command + option->offset);
+
+    for (char *item; (item = next_item(&value));) {
+        uint64_t number;
+        int err = script_read_number(reader, option->word, item, &number);
+        if (err)
+            return err;
+        if (number < option->min || number > option->max)
+            return script_wrong(reader, "%s: %s: %llu to %llu", option->word, item,
+                                (unsigned long long)option->min, (unsigned long long)option->max);
+        if (numbers->num == SCRIPT_MAX_NUMBERS)
+            return script_wrong(reader, "%s: more than %d numbers", option->word,
+                                SCRIPT_MAX_NUMBERS);
+        numbers->items[numbers->num++] = number;
+    }
+    return 0;
+}
+
+int script_read_row(struct reader *reader, char *word)
+{
+    struct script_command *command = reader->command;
+    struct script_row *row = &command->rows[command->num_rows];
+    char *tokens = strchr(word, '=');
+
+    if (!tokens)
+        return script_wrong(reader, "step: '%s' is not SEQUENCE=TOKENS", word);
+    if (command->num_rows == SCRIPT_MAX_ROWS)
+        return script_wrong(reader, "step: more than %d sequences", SCRIPT_MAX_ROWS);
+    *tokens++ = '\0';
+    int err = script_read_name(reader, "step", word, row->sequence);
+    if (err)
+        return err;
+    row->first_token = command->num_tokens;
+    err = script_read_tokens(reader, NULL, tokens);
+    row->num_tokens = command->num_tokens - row->first_token;
+    command->num_rows++;
+    return err;
+}
+
 int script_read_name_option(struct reader *reader, const struct option *option, char *value)
 {
     return script_read_name(reader, option->word, value, (char *)reader->command + option->offset);

@@ -30,11 +30,15 @@ int script_wrong(struct reader *reader, const char *format, ...)
 int script_read_number(struct reader *reader, const char *what, const char *word, uint64_t *out);
 int script_read_name(struct reader *reader, const char *what, const char *word, char *out);
 int script_read_slots(struct reader *reader, char *value);
+/* "S=0..3": one sequence of a step. */
+int script_read_row(struct reader *reader, char *word);
 
 /* Whether nothing is allowed is for the verb to say. */
 script_read_value script_read_tokens;
 script_read_value script_read_extra, script_read_readers, script_read_groups,
     script_read_per_granule;
+/* A comma list of numbers, each within the option's bounds. */
+script_read_value script_read_numbers;
 script_read_value script_read_number_option, script_read_name_option, script_read_flag;
 /* Salts and adapters are the engine's text, not names: any marks, but some text. */
 script_read_value script_read_text_option;

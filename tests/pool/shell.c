@@ -53,6 +53,7 @@ static const char help[] =
     "7).\n"
     "ID is [model=M] [tenant=T] [layered=D] [salt=x] [adapter=a] [extra=0:hex,3:hex].\n"
     "A line that starts with # is a comment.\n"
+    "Several devices, copies and attends that end later: tests/pool/SHELL-EXTENSIONS.md.\n"
     "\n"
     "Expected answers: \"= ok\" is compared to the letter; \"= error\" matches any error; after\n"
     "\"stats\" several \"= name=value\" lines may follow, and only those are compared.\n"

@@ -11,10 +11,7 @@
 #include "proto/key.h"
 #include "tests/pool/script.h"
 
-enum {
-    MAX_COPIES = 64, /* under way at once: one a layer group */
-    MAX_NAMES = 1024
-};
+enum { MAX_NAMES = 1024 };
 
 struct name {
     char text[SCRIPT_MAX_NAME + 1];
@@ -32,12 +29,36 @@ struct identity {
 struct named_session {
     char name[SCRIPT_MAX_NAME + 1]; /* "": of the lines without session= */
     pool_session id;
+    bool is_ended; /* processes of it are still attached */
 };
 
 struct named_sequence {
     char name[SCRIPT_MAX_NAME + 1];
     struct pool_name id;
     struct identity identity;
+};
+
+struct named_step {
+    char name[SCRIPT_MAX_NAME + 1];
+    pool_step id;
+};
+
+/* A copy that the device was told of. */
+struct copy {
+    struct pool_effect effect;
+    bool is_done;
+};
+
+/* A verb that may wait: its cookie is its index here, plus 1. */
+struct pending {
+    char name[SCRIPT_MAX_NAME + 1]; /* of its sequence, step or request */
+    bool is_release;                /* the sequence is gone with the reply */
+    bool is_answered;
+};
+
+struct reply {
+    uint64_t cookie;
+    int answer;
 };
 
 struct core {
@@ -50,8 +71,12 @@ struct core {
     struct named_session *sessions;
     struct named_sequence *sequences;
     size_t num_sessions, num_sequences;
-    pool_transfer copies[MAX_COPIES];
-    uint32_t num_copies;
+    bool is_holding; /* copies stay under way */
+    struct copy *copies;
+    struct pending *pending;
+    struct reply *replies; /* not told yet */
+    struct named_step *steps;
+    size_t num_copies, num_pending, num_replies, num_steps;
 };
 
 /* ---- subject_core.c: answers, the device, the daemon's loop ---------------------------------- */
@@ -59,8 +84,15 @@ struct core {
 /* Adds the refusal's word; false: it is none. */
 bool core_refused(struct text *text, int answer);
 void core_on_effect(void *context, const struct pool_effect *effect);
-/* Everything that was begun ends now. */
+/* Everything that was begun ends now, but for copies that are held. */
 void core_settle(struct core *core);
+/* Makes room for one more item of an array that grows. */
+void *core_grow(void *items, size_t num, size_t item_size);
+/* The cookie of a verb that may wait, under the name that "replies" tells. */
+uint64_t core_expect(struct core *core, const char *name, bool is_release);
+/* How the verb of the last cookie ended, after everything that can end has; POOL_PENDING: not yet.
+ */
+int core_outcome(struct core *core, uint64_t cookie, int answer);
 
 /* ---- subject_names.c: names and keys --------------------------------------------------------- */
 
@@ -93,7 +125,16 @@ struct pool_key *core_make_keys(const struct core *core, const struct identity *
 /* Tokens with both chains of keys; to be finished. */
 struct pool_tokens core_make_tokens(const struct core *core, const struct identity *identity,
                                     const uint32_t *ids, uint64_t count);
+/* @count more tokens behind the first @from of the sequence, with the keys of the blocks they fill.
+ */
+struct pool_tokens core_more_tokens(const struct core *core, const struct named_sequence *sequence,
+                                    uint64_t from, const uint32_t *ids, uint64_t count);
 void core_tokens_finish(struct pool_tokens *tokens);
+
+/* The prompt of an alloc, find or wait line (subject_sequences.c). False: it has answered. */
+bool core_make_prompt(const struct core *core, const struct script_command *command,
+                      struct identity *identity, struct pool_prompt *out_prompt,
+                      struct text *answer);
 
 /* ---- subject_reports.c ------------------------------------------------------------------------
  */
@@ -113,3 +154,6 @@ core_verb core_alloc, core_find, core_append, core_fill, core_publish, core_fork
     core_preempt, core_resume, core_release, core_end_session; /* subject_sequences.c */
 core_verb core_table, core_free_list, core_holds, core_evict, core_clear, core_stats,
     core_check; /* subject_reports.c */
+core_verb core_hold_effects, core_release_effects, core_effects, core_complete, core_fail,
+    core_step, core_attend, core_attended, core_end_step, core_wait, core_cancel, core_tick,
+    core_replies, core_quota, core_detach; /* subject_extended.c */

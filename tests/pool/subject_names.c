@@ -96,7 +96,7 @@ struct named_sequence *core_remember_sequence(struct core *core, const char *nam
 struct named_session *core_find_session(const struct core *core, const char *name)
 {
     for (size_t i = 0; i < core->num_sessions; i++) {
-        if (strcmp(core->sessions[i].name, name) == 0)
+        if (strcmp(core->sessions[i].name, name) == 0 && !core->sessions[i].is_ended)
             return &core->sessions[i];
     }
     return NULL;
@@ -174,6 +174,28 @@ struct pool_tokens core_make_tokens(const struct core *core, const struct identi
     if (identity->has_shared)
         tokens.shared_keys = core_make_keys(core, identity, &identity->shared_root, 0, ids, count);
     return tokens;
+}
+
+struct pool_tokens core_more_tokens(const struct core *core, const struct named_sequence *sequence,
+                                    uint64_t from, const uint32_t *ids, uint64_t count)
+{
+    uint64_t first = from / core->block_tokens, num_tail = from % core->block_tokens;
+    uint32_t *tail = calloc(num_tail + count + 1, sizeof(*tail));
+    struct pool_key parent;
+
+    assert(tail);
+    if (first > 0)
+        (void)pool_sequence_key(core->pool, sequence->id, first - 1, &parent);
+    else
+        memcpy(&parent, &sequence->identity.root, sizeof(parent));
+    (void)pool_sequence_tokens(core->pool, sequence->id, first * core->block_tokens, num_tail,
+                               tail);
+    if (count > 0)
+        memcpy(tail + num_tail, ids, count * sizeof(*ids));
+    struct pool_key *keys = core_make_keys(core, &sequence->identity, (const struct key *)&parent,
+                                           first, tail, num_tail + count);
+    free(tail);
+    return (struct pool_tokens){ids, count, keys, NULL};
 }
 
 void core_tokens_finish(struct pool_tokens *tokens)

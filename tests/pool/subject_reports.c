@@ -45,7 +45,7 @@ void core_print_table(const struct core *core, struct pool_name id, struct text 
 
 void core_answer_table(struct core *core, int result, struct pool_name id, struct text *answer)
 {
-    if (result != POOL_PENDING && core_refused(answer, result))
+    if (core_refused(answer, result))
         return;
     core_settle(core);
     text_add(answer, "ok ");
@@ -146,8 +146,18 @@ void core_evict(struct core *core, const struct script_command *command, struct 
 
 void core_clear(struct core *core, const struct script_command *command, struct text *answer)
 {
-    (void)command;
-    (void)pool_clear(core->pool, POOL_NONE, POOL_NONE);
+    pool_payer domain = POOL_NONE;
+    pool_model model = POOL_NONE;
+
+    if (*command->tenant)
+        domain = core_find_name(core->payers, core->num_payers, command->tenant);
+    if (*command->model)
+        model = core_find_name(core->models, core->num_models, command->model);
+    if ((*command->tenant && domain == POOL_NONE) || (*command->model && model == POOL_NONE)) {
+        (void)core_refused(answer, POOL_NOT_FOUND);
+        return;
+    }
+    (void)pool_clear(core->pool, domain, model);
     core_settle(core);
     text_add(answer, "ok");
 }

@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The prompt of an alloc or find line. False: it has answered. */
-static bool make_prompt(const struct core *core, const struct script_command *command,
-                        struct identity *identity, struct pool_prompt *out_prompt,
-                        struct text *answer)
+bool core_make_prompt(const struct core *core, const struct script_command *command,
+                      struct identity *identity, struct pool_prompt *out_prompt,
+                      struct text *answer)
 {
     pool_payer tenant, shared = POOL_NONE;
     pool_model model;
@@ -63,7 +62,7 @@ void core_alloc(struct core *core, const struct script_command *command, struct 
     struct named_session *session = core_find_session(core, command->session);
     bool is_new = !session;
 
-    if (!make_prompt(core, command, &identity, &prompt, answer))
+    if (!core_make_prompt(core, command, &identity, &prompt, answer))
         return;
     if (is_new)
         session = core_remember_session(core, command->session);
@@ -98,7 +97,7 @@ void core_find(struct core *core, const struct script_command *command, struct t
     struct pool_prompt prompt;
     struct pool_found found;
 
-    if (!make_prompt(core, command, &identity, &prompt, answer))
+    if (!core_make_prompt(core, command, &identity, &prompt, answer))
         return;
     int result = pool_match(core->pool, &prompt, &found);
     core_tokens_finish(&prompt.tokens);
@@ -107,17 +106,16 @@ void core_find(struct core *core, const struct script_command *command, struct t
         text_add(answer, "matched=%llu", (unsigned long long)found.matched);
 }
 
-/* All token ids of a sequence from block @first on, with room for @more. */
-static uint32_t *tokens_from(const struct core *core, struct pool_name id, uint64_t first,
-                             uint64_t more, uint64_t *out_count)
+/* All token ids of a sequence. */
+static uint32_t *all_tokens(const struct core *core, struct pool_name id, uint64_t *out_count)
 {
     struct pool_sequence_description sequence;
 
     (void)pool_describe(core->pool, id, &sequence);
-    *out_count = sequence.length - first * core->block_tokens;
-    uint32_t *ids = calloc(*out_count + more + 1, sizeof(*ids));
+    *out_count = sequence.length;
+    uint32_t *ids = calloc(*out_count + 1, sizeof(*ids));
     assert(ids);
-    (void)pool_sequence_tokens(core->pool, id, first * core->block_tokens, *out_count, ids);
+    (void)pool_sequence_tokens(core->pool, id, 0, *out_count, ids);
     return ids;
 }
 
@@ -125,27 +123,16 @@ void core_append(struct core *core, const struct script_command *command, struct
 {
     const struct named_sequence *sequence = core_named(core, command, answer);
     struct pool_sequence_description description;
-    struct pool_key parent;
-    uint64_t num_tail;
 
     if (!sequence)
         return;
     (void)pool_describe(core->pool, sequence->id, &description);
-    uint64_t first = description.length / core->block_tokens;
-    if (first > 0)
-        (void)pool_sequence_key(core->pool, sequence->id, first - 1, &parent);
-    else
-        memcpy(&parent, &sequence->identity.root, sizeof(parent));
-    uint32_t *ids = tokens_from(core, sequence->id, first, command->num_tokens, &num_tail);
-    if (command->num_tokens > 0)
-        memcpy(ids + num_tail, command->tokens, command->num_tokens * sizeof(*ids));
-    struct pool_key *keys = core_make_keys(core, &sequence->identity, (const struct key *)&parent,
-                                           first, ids, num_tail + command->num_tokens);
-    const struct pool_tokens tokens = {command->tokens, command->num_tokens, keys, NULL};
-    int result = pool_append(core->pool, sequence->id, &tokens, 0);
-    free(ids);
-    free(keys);
-    core_answer_table(core, result, sequence->id, answer);
+    struct pool_tokens tokens =
+        core_more_tokens(core, sequence, description.length, command->tokens, command->num_tokens);
+    uint64_t cookie = core_expect(core, command->name, false);
+    int result = pool_append(core->pool, sequence->id, &tokens, cookie);
+    core_tokens_finish(&tokens);
+    core_answer_table(core, core_outcome(core, cookie, result), sequence->id, answer);
 }
 
 void core_fill(struct core *core, const struct script_command *command, struct text *answer)
@@ -195,16 +182,22 @@ void core_truncate(struct core *core, const struct script_command *command, stru
 {
     const struct named_sequence *sequence = core_named(core, command, answer);
 
-    if (sequence)
-        core_answer_table(core, pool_truncate(core->pool, sequence->id, command->number, 0),
-                          sequence->id, answer);
+    if (!sequence)
+        return;
+    uint64_t cookie = core_expect(core, command->name, false);
+    int result = pool_truncate(core->pool, sequence->id, command->number, cookie);
+    core_answer_table(core, core_outcome(core, cookie, result), sequence->id, answer);
 }
 
 void core_preempt(struct core *core, const struct script_command *command, struct text *answer)
 {
     const struct named_sequence *sequence = core_named(core, command, answer);
 
-    if (sequence && !core_refused(answer, pool_preempt(core->pool, sequence->id, 0)))
+    if (!sequence)
+        return;
+    uint64_t cookie = core_expect(core, command->name, false);
+    int result = pool_preempt(core->pool, sequence->id, cookie);
+    if (!core_refused(answer, core_outcome(core, cookie, result)))
         text_add(answer, "ok");
 }
 
@@ -217,7 +210,7 @@ void core_resume(struct core *core, const struct script_command *command, struct
 
     if (!sequence)
         return;
-    uint32_t *ids = tokens_from(core, sequence->id, 0, 0, &count);
+    uint32_t *ids = all_tokens(core, sequence->id, &count);
     struct pool_tokens tokens = core_make_tokens(core, &sequence->identity, ids, count);
     int result = pool_resume(core->pool, sequence->id, &tokens, &options, &found);
     core_tokens_finish(&tokens);
@@ -230,7 +223,11 @@ void core_release(struct core *core, const struct script_command *command, struc
 {
     struct named_sequence *sequence = core_named(core, command, answer);
 
-    if (!sequence || core_refused(answer, pool_release(core->pool, sequence->id, 0)))
+    if (!sequence)
+        return;
+    uint64_t cookie = core_expect(core, command->name, true);
+    int result = pool_release(core->pool, sequence->id, cookie);
+    if (core_refused(answer, core_outcome(core, cookie, result)))
         return;
     core_forget_sequence(core, sequence);
     text_add(answer, "ok");
@@ -245,13 +242,17 @@ void core_end_session(struct core *core, const struct script_command *command, s
         (void)core_refused(answer, POOL_NOT_FOUND);
         return;
     }
-    if (core_refused(answer, pool_session_end(core->pool, session->id, false, &num_sequences)))
+    if (core_refused(answer, pool_session_end(core->pool, session->id, command->is_attached,
+                                              &num_sequences)))
         return;
     core_settle(core);
     for (size_t i = core->num_sequences; i-- > 0;) {
         if (core->sequences[i].id.session == session->id)
             core_forget_sequence(core, &core->sequences[i]);
     }
-    *session = core->sessions[--core->num_sessions];
+    if (command->is_attached)
+        session->is_ended = true; /* until it is detached */
+    else
+        *session = core->sessions[--core->num_sessions];
     text_add(answer, "ok released=%u", num_sequences);
 }

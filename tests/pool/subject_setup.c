@@ -5,19 +5,37 @@
 
 enum { MAX_BLOCKS_AT_LEAST = 1 << 17, MAX_BLOCKS_AT_MOST = 1 << 22, BLOCKS_A_GRANULE = 64 };
 
+/* blocks= and watermark=, or devices= and watermarks=. Returns the pages of all. */
+static uint64_t make_devices(const struct script_command *command, struct pool_config *config)
+{
+    uint64_t pages = 0;
+
+    if (command->devices.num == 0) {
+        config->devices[0] = (struct pool_device){command->blocks, command->watermark};
+        return command->blocks;
+    }
+    config->num_devices = (uint32_t)command->devices.num;
+    for (size_t i = 0; i < command->devices.num; i++) {
+        config->devices[i].pages = command->devices.items[i];
+        config->devices[i].watermark = command->watermarks.items[i]; /* 0 where left out */
+        pages += command->devices.items[i];
+    }
+    return pages;
+}
+
 void core_pool(struct core *core, const struct script_command *command, struct text *answer)
 {
     struct pool_config config;
-    uint64_t blocks = command->blocks * BLOCKS_A_GRANULE;
 
     if (core->pool) {
         text_add(answer, "error: there is a pool already");
         return;
     }
+    pool_config_init(&config, 1, 1);
+    uint64_t blocks = make_devices(command, &config) * BLOCKS_A_GRANULE;
     blocks = blocks < MAX_BLOCKS_AT_LEAST ? MAX_BLOCKS_AT_LEAST : blocks;
     blocks = blocks > MAX_BLOCKS_AT_MOST ? MAX_BLOCKS_AT_MOST : blocks;
-    pool_config_init(&config, (uint32_t)blocks, command->blocks);
-    config.devices[0].watermark = command->watermark;
+    config.max_blocks = (uint32_t)blocks;
     config.max_block_tokens = (uint32_t)command->block_tokens;
     config.max_tokens = UINT64_C(1) << 24;
     config.max_sequences = 65535;
@@ -63,15 +81,21 @@ void core_payer(struct core *core, const struct script_command *command, struct 
 void core_model(struct core *core, const struct script_command *command, struct text *answer)
 {
     struct pool_model_shape shape = {.block_tokens = (uint32_t)core->block_tokens,
-                                     .num_layers = 1,
+                                     .num_layers = (uint32_t)command->layers,
                                      .num_groups = (uint32_t)command->num_groups,
                                      .num_ranks = 1};
     pool_model id;
 
+    if (command->ranks.num > 0)
+        shape.num_ranks = (uint32_t)command->ranks.num;
+    for (size_t i = 0; i < command->ranks.num; i++)
+        shape.ranks[i] = (uint32_t)command->ranks.items[i];
+
     for (size_t i = 0; i < command->num_groups; i++)
-        shape.groups[i] = (struct pool_group){.window = command->groups[i].window,
-                                              .pages = 1,
-                                              .slots = command->groups[i].per_granule};
+        shape.groups[i] =
+            (struct pool_group){.window = command->groups[i].window,
+                                .pages = command->pages.num ? (uint32_t)command->pages.items[i] : 1,
+                                .slots = command->groups[i].per_granule};
     if (core_find_name(core->models, core->num_models, command->name) != POOL_NONE &&
         core_refused(answer, POOL_EXISTS))
         return;

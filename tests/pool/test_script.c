@@ -253,6 +253,53 @@ static void the_rest_is_as_strict(void **state)
     assert_wrong("Pool blocks=1", "Pool");
 }
 
+static void lines_beyond_the_page_are_as_strict(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("pool devices=64,32 watermarks=2,0 block_tokens=4"), 0);
+    assert_true(command.is_extended);
+    assert_int_equal(command.devices.num, 2);
+    assert_int_equal(command.devices.items[1], 32);
+    assert_int_equal(command.watermarks.items[0], 2);
+    assert_int_equal(parse("pool blocks=1 watermark=1"), 0);
+    assert_false(command.is_extended);
+    assert_wrong("pool devices=64 blocks=1", "devices=");
+    assert_wrong("pool devices=64 watermark=1", "devices=");
+    assert_wrong("pool devices=64,0", "0");
+    assert_wrong("pool devices=1,2 watermarks=1", "watermarks=");
+    assert_wrong("pool devices=1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1", "16");
+    assert_wrong("model M groups=full,full pages=1", "pages=");
+    assert_wrong("model M layers=0", "layers=");
+    assert_wrong("end-step P", "commit");
+    assert_wrong("end-step P commit abandon", "commit");
+    assert_wrong("complete", "a number");
+    assert_wrong("clear session=X", "session=X");
+    assert_int_equal(parse("clear tenant=T"), 0);
+    assert_true(command.is_extended);
+    assert_int_equal(parse("clear"), 0);
+    assert_false(command.is_extended);
+}
+
+static void a_step_has_rows(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("step P S=0..3,9 T=7"), 0);
+    assert_string_equal(command.name, "P");
+    assert_int_equal(command.num_rows, 2);
+    assert_string_equal(command.rows[0].sequence, "S");
+    assert_int_equal(command.rows[0].num_tokens, 5);
+    assert_string_equal(command.rows[1].sequence, "T");
+    assert_int_equal(command.rows[1].first_token, 5);
+    assert_int_equal(command.rows[1].num_tokens, 1);
+    assert_int_equal(command.tokens[5], 7);
+    assert_wrong("step P", "a sequence");
+    assert_wrong("step P S", "S");
+    assert_wrong("step P S=1 =2", "a name");
+    assert_wrong("step P S=3..1", "3..1");
+    assert_wrong("step P a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1 j=1 k=1 l=1 m=1 n=1 o=1 p=1 q=1",
+                 "16");
+}
+
 static void text_grows(void **state)
 {
     struct text text = {0};
@@ -291,6 +338,8 @@ int main(void)
         cmocka_unit_test(quotas_are_of_tenants_and_domains),
         cmocka_unit_test(a_model_has_groups),
         cmocka_unit_test(the_rest_is_as_strict),
+        cmocka_unit_test(lines_beyond_the_page_are_as_strict),
+        cmocka_unit_test(a_step_has_rows),
         cmocka_unit_test(text_grows),
     };
 
