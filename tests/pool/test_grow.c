@@ -215,6 +215,44 @@ static void only_a_filled_sequence_in_its_blocks_is_appended_to(void **state)
     assert_int_equal(append(f, 1, 1, 1, 0), POOL_INVALID);
 }
 
+/* Sequence 2 starts with 6 tokens of the domain's blocks 1 and 2, and appends one of its own. */
+static void begin_shared_copy(struct fixture *f)
+{
+    pool_payer domain = add_domain(f);
+
+    assert_int_equal(alloc(f, .id = 1, .tenant = domain, .seed = 1, .count = 8), 0);
+    assert_int_equal(publish(f, 1), 0);
+    assert_int_equal(alloc(f, .id = 2, .shared = domain, .seed = 1, .count = 9), 0);
+    assert_int_equal(truncate_to(f, 2, 6, 0), 0);
+    assert_table(f, 2, "s1,s2");
+    assert_int_equal(append(f, 2, 2, 1, 5), POOL_PENDING);
+}
+
+static void a_shared_domains_tail_is_copied_into_ones_own_arena(void **state)
+{
+    struct fixture *f = *state;
+
+    begin_shared_copy(f);
+    assert_int_equal(copy_done(f, 0, 0), 0);
+    assert_table(f, 2, "s1,1");
+    assert_int_equal(append(f, 2, 2, 1, 0), 0);
+    assert_int_equal(publish(f, 2), 0);
+    assert_int_equal(count_effects(f, POOL_EFFECT_STORED), 3);
+}
+
+static void a_failed_copy_leaves_the_shared_domains_tail(void **state)
+{
+    struct fixture *f = *state;
+
+    begin_shared_copy(f);
+    assert_int_equal(copy_done(f, 0, -EIO), 0);
+    assert_reply(f, 5, POOL_FAILED);
+    assert_table(f, 2, "s1,s2");
+    assert_int_equal(append(f, 2, 2, 1, 6), POOL_PENDING);
+    assert_int_equal(copy_done(f, 1, 0), 0);
+    assert_table(f, 2, "s1,1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +270,8 @@ int main(void)
         pool_test(an_append_is_all_or_nothing),
         pool_test(an_append_at_the_limit_is_a_matter_of_quota),
         pool_test(only_a_filled_sequence_in_its_blocks_is_appended_to),
+        pool_test(a_shared_domains_tail_is_copied_into_ones_own_arena),
+        pool_test(a_failed_copy_leaves_the_shared_domains_tail),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

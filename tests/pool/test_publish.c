@@ -138,6 +138,27 @@ static void a_mapped_sequence_is_published_up_to_what_is_written(void **state)
     assert_int_equal(pool_publish_up_to(f->pool, (struct pool_name){0, 2}, 4), POOL_INVALID);
 }
 
+static void publishing_under_an_attend_takes_no_block_out_of_the_table(void **state)
+{
+    struct fixture *f = *state;
+    pool_model model = add_model(f, 5, 1, 1);
+    pool_step step;
+
+    assert_int_equal(pool_session_set_manual_publish(f->pool, 0, true), 0);
+    assert_int_equal(alloc(f, .id = 1, .model = model, .seed = 1, .count = 12), 0);
+    assert_int_equal(alloc(f, .id = 2, .model = model, .seed = 1, .count = 12), 0);
+    assert_int_equal(publish(f, 1), 0);
+    assert_int_equal(step_one(f, 2, 1, 1, &step), 0);
+    attend(f, step, 0);
+    assert_int_equal(pool_step_attend(f->pool, step, 1), 0);
+    assert_int_equal(publish(f, 2), 0); /* its blocks have duplicates, which it would take */
+    assert_table(f, 2, "4,5,6,7");
+    assert_int_equal(pool_step_attended(f->pool, step, 1, 0), 0);
+    assert_int_equal(publish(f, 2), 0);
+    assert_table(f, 2, "0,0,3,7"); /* 13 - 5 + 1 = 9 */
+    assert_int_equal(stat_of(f, "merged"), 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,6 +170,7 @@ int main(void)
         pool_test(a_fork_keeps_what_the_parents_window_lets_go_of),
         pool_test(an_unfilled_or_preempted_sequence_is_not_published),
         pool_test(a_mapped_sequence_is_published_up_to_what_is_written),
+        pool_test(publishing_under_an_attend_takes_no_block_out_of_the_table),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
