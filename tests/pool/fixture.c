@@ -20,6 +20,13 @@ static void remember(void *context, const struct pool_effect *effect)
         f->keys[f->num_effects] = *effect->key;
         f->effects[f->num_effects].key = &f->keys[f->num_effects];
     }
+    if (effect->parent) {
+        f->parents[f->num_effects] = *effect->parent;
+        f->effects[f->num_effects].parent = &f->parents[f->num_effects];
+    }
+    for (uint32_t i = 0; i < effect->num_tokens && i < FIXTURE_BLOCK; i++)
+        f->tokens[f->num_effects][i] = effect->tokens[i];
+    f->effects[f->num_effects].tokens = f->tokens[f->num_effects];
     f->num_effects++;
 }
 

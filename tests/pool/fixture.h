@@ -18,6 +18,8 @@ struct fixture {
     struct pool_found found; /* of the last allocation, resume or match that was granted */
     struct pool_effect effects[FIXTURE_MAX_EFFECTS];
     struct pool_key keys[FIXTURE_MAX_EFFECTS]; /* those that effects point to */
+    struct pool_key parents[FIXTURE_MAX_EFFECTS];
+    uint32_t tokens[FIXTURE_MAX_EFFECTS][FIXTURE_BLOCK]; /* the first ones */
     uint32_t num_effects;
 };
 

@@ -146,6 +146,20 @@ static void tokens_of_a_large_block_are_compared_by_their_hash(void **state)
     fixture_destroy(f);
 }
 
+static void a_stored_event_has_parent_and_tokens(void **state)
+{
+    struct fixture *f = *state;
+
+    must_alloc(f, 1, 1, 8);
+    const struct pool_effect *first = nth_effect(f, POOL_EFFECT_STORED, 0);
+    const struct pool_effect *second = nth_effect(f, POOL_EFFECT_STORED, 1);
+    assert_null(first->parent);
+    assert_memory_equal(second->parent, first->key, sizeof(*first->key));
+    assert_int_equal(second->num_tokens, FIXTURE_BLOCK);
+    for (uint32_t i = 0; i < FIXTURE_BLOCK; i++)
+        assert_int_equal(second->tokens[i], 1004 + i);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +171,7 @@ int main(void)
         pool_test(an_evicted_slot_is_reused_last),
         pool_test(a_key_with_other_tokens_is_a_miss_and_counted),
         cmocka_unit_test(tokens_of_a_large_block_are_compared_by_their_hash),
+        pool_test(a_stored_event_has_parent_and_tokens),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -183,6 +183,28 @@ static void a_key_is_removed_before_it_is_stored_anew(void **state)
     assert_int_equal(count_effects(f, POOL_EFFECT_REMOVED), 2);
 }
 
+static void a_stale_block_that_is_read_is_removed_once(void **state)
+{
+    struct fixture *f = *state;
+    pool_session session = add_session(f);
+
+    must_alloc(f, 1, 1, 8);
+    assert_int_equal(truncate_to(f, 1, 6, 0), 0);
+    assert_int_equal(append(f, 1, 2, 1, 5), POOL_PENDING); /* block 2 is copied */
+    assert_int_equal(pool_session_end(f->pool, 0, false, NULL), 0);
+    advance(f);
+    assert_int_equal(clear_all(f), 0);
+    assert_int_equal(alloc(f, .id = 1, .session = session, .seed = 1, .count = 8), 0);
+    assert_int_equal(pool_publish(f->pool, (struct pool_name){session, 1}), 0);
+    pool_check(f->pool);
+    assert_int_equal(count_effects(f, POOL_EFFECT_REMOVED), 2);
+    assert_int_equal(count_effects(f, POOL_EFFECT_STORED), 4);
+    assert_int_equal(copy_done(f, 0, 0), 0);
+    advance(f);
+    assert_int_equal(count_effects(f, POOL_EFFECT_REMOVED), 2);
+    assert_int_equal(stat_of(f, "sweeps_pending"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -196,6 +218,7 @@ int main(void)
         pool_test(what_an_open_step_completes_is_not_published),
         pool_test(a_cleared_block_that_a_copy_reads_is_swept_after_it),
         pool_test(a_key_is_removed_before_it_is_stored_anew),
+        pool_test(a_stale_block_that_is_read_is_removed_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

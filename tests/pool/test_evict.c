@@ -130,6 +130,22 @@ static void a_payer_is_judged_on_its_worst_device(void **state)
     fixture_destroy(f);
 }
 
+static void who_evicted_whom_is_counted(void **state)
+{
+    struct fixture *f = *state;
+    pool_payer other = fill_by_two(f);
+
+    assert_int_equal(alloc(f, .id = 3, .tenant = other, .seed = 3, .count = 4), 0);
+    assert_int_equal(alloc(f, .id = 4, .seed = 4, .count = 4), 0);
+    assert_int_equal(pool_evictions(f->pool, other, 0), 1);
+    assert_int_equal(pool_evictions(f->pool, other, other), 0);
+    assert_int_equal(pool_evictions(f->pool, 0, other) + pool_evictions(f->pool, 0, 0), 1);
+    assert_int_equal(pool_evict(f->pool, 1), 1); /* nobody's doing */
+    assert_int_equal(pool_evictions(f->pool, 0, other) + pool_evictions(f->pool, 0, 0), 1);
+    assert_int_equal(pool_evictions(f->pool, 7, 0), 0);
+    assert_int_equal(pool_evictions(f->pool, 0, 7), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +156,7 @@ int main(void)
         pool_test(an_allocation_counts_what_it_caused),
         pool_test(nobody_else_evicts_below_a_guarantee),
         cmocka_unit_test(a_payer_is_judged_on_its_worst_device),
+        pool_test(who_evicted_whom_is_counted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -222,6 +222,30 @@ static void max_step_rows_answers_limit(void **state)
     fixture_destroy(f);
 }
 
+static void a_cap_gives_way_to_what_is_cached(void **state)
+{
+    struct fixture *f = create_with(max_blocks, 4);
+
+    (void)state;
+    must_alloc(f, 1, 1, 16);
+    assert_int_equal(release(f, 1, 0), 0);
+    assert_int_equal(alloc(f, .id = 2, .seed = 2, .count = 8), 0);
+    assert_int_equal(stat_of(f, "evictions"), 2);
+    fixture_destroy(f);
+}
+
+static void a_cap_gives_way_to_releases_under_way(void **state)
+{
+    struct fixture *f = create_with(max_sequences, 1);
+    pool_session session = add_session(f);
+
+    (void)state;
+    must_alloc(f, 1, 1, 16);
+    assert_int_equal(pool_session_end(f->pool, 0, false, NULL), 0);
+    assert_int_equal(alloc(f, .id = 1, .session = session, .seed = 2, .count = 4), 0);
+    fixture_destroy(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,6 +261,8 @@ int main(void)
         cmocka_unit_test(max_waiters_answers_limit),
         cmocka_unit_test(max_steps_answers_limit),
         cmocka_unit_test(max_step_rows_answers_limit),
+        cmocka_unit_test(a_cap_gives_way_to_what_is_cached),
+        cmocka_unit_test(a_cap_gives_way_to_releases_under_way),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -457,6 +457,20 @@ static void a_row_brings_keys_of_the_blocks_it_completes(void **state)
     assert_int_equal(f->found.matched, 12);
 }
 
+static void a_model_without_layers_has_no_steps(void **state)
+{
+    struct fixture *f = *state;
+    const struct pool_model_shape shape = {
+        .block_tokens = FIXTURE_BLOCK, .num_groups = 1, .groups = {{0, 1, 1}}, .num_ranks = 1};
+    pool_model model;
+    pool_step step;
+
+    assert_int_equal(pool_model_register(f->pool, &shape, &model), 0);
+    assert_int_equal(alloc(f, .id = 1, .model = model, .seed = 1, .count = 6), 0);
+    assert_int_equal(step_one(f, 1, 1, 1, &step), POOL_INVALID);
+    assert_int_equal(append(f, 1, 1, 1, 0), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -487,6 +501,7 @@ int main(void)
         pool_test(a_queued_commit_fails_with_its_last_attend),
         pool_test(a_step_is_never_mistaken_for_another),
         pool_test(a_row_brings_keys_of_the_blocks_it_completes),
+        pool_test(a_model_without_layers_has_no_steps),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
