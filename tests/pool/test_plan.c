@@ -134,6 +134,40 @@ static void memory_is_decommitted_before_it_is_committed_again(void **state)
     assert_int_equal(f->effects[2].kind, POOL_EFFECT_COMMIT);
 }
 
+static void at_its_limit_a_payer_leaves_idle_granules_alone(void **state)
+{
+    struct fixture *f = *state;
+    pool_payer small = add_tenant(f, 0, 2, 1);
+    pool_model other = add_model(f, 0, 1, 1);
+
+    assert_int_equal(alloc(f, .id = 1, .tenant = small, .seed = 1, .count = 8), 0);
+    assert_int_equal(publish(f, 1), 0);
+    assert_int_equal(alloc(f, .id = 2, .seed = 2, .count = 24), 0);
+    assert_int_equal(release(f, 1, 0) | release(f, 2, 0), 0);
+    assert_int_equal(stat_of(f, "idle"), 6);
+    assert_int_equal(alloc(f, .id = 3, .tenant = small, .model = other, .seed = 3, .count = 4), 0);
+    assert_int_equal(stat_of(f, "evictions"), 1);
+    assert_int_equal(count_effects(f, POOL_EFFECT_DECOMMIT), 1);
+    assert_int_equal(stat_of(f, "idle"), 6);
+}
+
+static void a_step_of_several_tenants_counts_who_caused_what(void **state)
+{
+    struct fixture *f = *state;
+    pool_payer other = add_tenant(f, 0, POOL_UNLIMITED, 1);
+    const struct row rows[] = {{1, 1}, {2, 1}};
+    pool_step step;
+
+    must_alloc(f, 1, 1, 4);
+    assert_int_equal(alloc(f, .id = 2, .tenant = other, .seed = 2, .count = 4), 0);
+    assert_int_equal(publish(f, 2), 0);
+    must_alloc(f, 3, 3, 24);
+    assert_int_equal(release(f, 3, 0), 0);
+    assert_int_equal(step_begin(f, rows, 2, 1, 0, &step), 0);
+    assert_int_equal(pool_evictions(f->pool, 0, 0), 1);
+    assert_int_equal(pool_evictions(f->pool, other, 0), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +179,8 @@ int main(void)
         pool_test(a_larger_granule_empties_as_many_as_it_takes),
         pool_test(at_its_limit_a_payer_takes_from_itself_only),
         pool_test(memory_is_decommitted_before_it_is_committed_again),
+        pool_test(at_its_limit_a_payer_leaves_idle_granules_alone),
+        pool_test(a_step_of_several_tenants_counts_who_caused_what),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
