@@ -183,6 +183,30 @@ static void slots_of_a_step_are_quarantined_with_the_rest(void **state)
     assert_free(f, "2,3");
 }
 
+static void a_long_sequence_that_was_copying_is_let_go_of_from_its_end(void **state)
+{
+    struct fixture *f = fixture_create(250);
+    uint32_t slots[151];
+
+    (void)state;
+    must_alloc(f, 1, 1, 602); /* 150 blocks and a tail: some chunks of a table */
+    assert_int_equal(fork_to(f, 1, 2), 0);
+    assert_int_equal(append(f, 2, 1, 1, 5), POOL_PENDING);
+    assert_int_equal(release(f, 1, 0), 0);
+    assert_int_equal(end(f, 0, false), 0);
+    assert_true(pool_advance(f->pool, 7));
+    pool_check(f->pool);
+    assert_int_equal(copy_done(f, 0, -EIO), 0);
+    advance(f);
+    assert_int_equal(count_replies(f, 5), 0);
+    assert_int_equal(stat_of(f, "quarantined"), 0);
+    assert_int_equal(
+        pool_arena_order(f->pool, arena_of(f, 0, 0, 0), POOL_ORDER_EVICTABLE, slots, 151), 150);
+    for (uint32_t at = 0; at < 150; at++)
+        assert_int_equal(slots[at], 150 - at);
+    fixture_destroy(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -196,6 +220,7 @@ int main(void)
         pool_test(an_end_waits_only_for_attends_that_run),
         pool_test(a_verb_that_waited_for_attends_gets_no_reply),
         pool_test(slots_of_a_step_are_quarantined_with_the_rest),
+        cmocka_unit_test(a_long_sequence_that_was_copying_is_let_go_of_from_its_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
