@@ -39,6 +39,7 @@ struct config_tenant {
     size_t num_uids;
     char *token_file; /* or "": only the uids. See daemon/token.h */
     struct config_quota quota;
+    uint32_t line; /* of the file */
 };
 
 /* A shared domain. Members are names of tenants in the same file; every filler may read. */
@@ -47,6 +48,7 @@ struct config_domain {
     char **readers, **fillers;
     size_t num_readers, num_fillers;
     struct config_quota quota;
+    uint32_t line; /* of the file */
 };
 
 /* In the order of the table in settings.c, which says what each is. */
@@ -118,7 +120,7 @@ void config_destroy(struct config *config); /* takes NULL */
 int config_diff_reloadable(const struct config *current, const struct config *next,
                            struct config_error *out_error);
 
-/* Tenants, domains and reloadable settings of @next become @current's; the rest stays @next's. */
+/* Tenants, domains and reloadable settings change places; @next then holds those of before. */
 void config_adopt_reloadable(struct config *current, struct config *next);
 
 /* "session" -> "/run/kvpoold/session.sock". -ENAMETOOLONG: over @size or sun_path. */
