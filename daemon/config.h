@@ -51,7 +51,7 @@ struct config_domain {
     uint32_t line; /* of the file */
 };
 
-/* In the order of the table in settings.c, which says what each is. */
+/* The table in settings.c says what each is. */
 struct config {
     /* where things are; sockets lie below run_directory: config_socket_path() */
     char *run_directory, *state_directory;
@@ -60,7 +60,6 @@ struct config {
     /* memory */
     uint64_t pool_bytes, page_bytes, populate_bytes;
     uint64_t watermark_pages;
-    bool private_mount; /* false: memfds even where the mount can be had */
 
     /* caps of the pool: struct pool_config */
     uint64_t max_blocks, max_block_tokens, max_sequences, max_sequence_blocks, max_tokens;
@@ -79,16 +78,18 @@ struct config {
     uint64_t queue_bytes;         /* of all together */
 
     /* watching */
-    bool http;          /* on run_directory/http.sock */
     uint64_t http_port; /* loopback TCP too, if not 0; needs http_token_file */
     char *http_token_file;
     uint64_t http_connections;
     uint64_t stats_ms;       /* between snapshots */
     uint64_t event_queue;    /* messages kept for a slow subscriber */
     uint64_t metric_tenants; /* tenants with labels of their own; the rest is `other` */
+    uint64_t log_rate;       /* lines a second of one kind of event */
+
+    bool private_mount; /* false: memfds even where the mount can be had */
+    bool http;          /* on run_directory/http.sock */
     bool log_json;
-    uint64_t log_rate; /* lines a second of one kind of event */
-    bool strict;       /* refuse to start in a fallback */
+    bool strict; /* refuse to start in a fallback */
 
     struct config_tenant *tenants;
     size_t num_tenants;
