@@ -37,7 +37,8 @@ int listen_unix(const char *path, int type, mode_t mode, int *out_fd)
     if (fd < 0)
         return -errno;
 
-    /* On Linux the file gets the unbound socket's mode less the umask; chmod() only adds to that. */
+    /* On Linux the file gets the unbound socket's mode less the umask; chmod() only adds to that.
+     */
     if (fchmod(fd, mode) < 0)
         goto fail;
     if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
