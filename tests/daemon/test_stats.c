@@ -1,4 +1,5 @@
 /* tests/daemon/test_stats.c - what daemon/stats.h promises: every number, in every form, once. */
+#include "daemon/observers.h"
 #include "daemon/stats.h"
 #include "daemon/text.h"
 #include "gpu/gpu.h"
@@ -361,6 +362,26 @@ static void names_have_a_cap_and_payers_too(void **state)
     end(&fixture);
 }
 
+static void observers_count_themselves(void **state)
+{
+    struct fixture fixture;
+    struct observers observers = {.http = {.requests = 5}, .events = {.overflows = 2}};
+
+    (void)state;
+    begin(&fixture, 1, false);
+    stats_destroy(fixture.stats);
+    struct stats_options options = options_of(&fixture, 1);
+    options.tables[1] = (struct stats_table){observer_rows, num_observer_rows, &observers, 0};
+    assert_int_equal(stats_create(&options, &fixture.stats), 0);
+    observers_take(&observers, NULL, NULL);
+    stats_take(fixture.stats, 1);
+    const char *text = metrics(&fixture, true);
+    assert_true(metrics_find(text, "kvpoold_http_requests_total") == 5);
+    assert_true(metrics_find(text, "kvpoold_event_overflows_total") == 2);
+    assert_true(metrics_find(text, "kvpoold_log_written_total") == 0);
+    end(&fixture);
+}
+
 /* ---- two threads ---------------------------------------------------------------------------- */
 
 static _Atomic bool is_done;
@@ -425,6 +446,7 @@ int main(void)
         cmocka_unit_test(a_devices_memory_and_fallbacks_are_there),
         cmocka_unit_test(rows_against_the_rules_are_refused),
         cmocka_unit_test(names_have_a_cap_and_payers_too),
+        cmocka_unit_test(observers_count_themselves),
         cmocka_unit_test(a_reader_sees_whole_snapshots_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
