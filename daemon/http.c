@@ -332,7 +332,7 @@ static int door_open(struct http *http, int fd, bool needs_token)
 static int open_doors(struct http *http)
 {
     const struct http_options *options = &http->options;
-    int fd, err = 0;
+    int fd = -1, err = 0;
 
     if (options->socket_path) {
         if (strlen(options->socket_path) >= sizeof(http->socket_path))

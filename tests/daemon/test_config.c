@@ -335,6 +335,31 @@ static void a_file_that_cannot_be_read_says_so(void **state)
     assert_null(config);
 }
 
+/* Whatever is in a file: it is taken or refused with a reason, and what is taken can be printed. */
+static void a_damaged_file_is_taken_or_refused(void **state)
+{
+    static const char pieces[] = ":-[]{}#&*!|>'\"%@,\n \t0x\xff\xc3";
+    static struct config_error error;
+    char text[sizeof(whole_file)];
+    uint64_t seed = 1;
+
+    (void)state;
+    for (int round = 0; round < 3000; round++) {
+        memcpy(text, whole_file, sizeof(text));
+        for (int change = 0; change <= round % 4; change++) {
+            seed = seed * 6364136223846793005 + 1442695040888963407;
+            text[(seed >> 33) % (sizeof(text) - 1)] = pieces[(seed >> 24) % (sizeof(pieces) - 1)];
+        }
+        struct config *config = NULL;
+        int result = load(text, &config, &error);
+        assert_true(result == (config ? 0 : CONFIG_REFUSED));
+        assert_true((error.count == 0) == (result == 0));
+        for (size_t i = 0; i < error.count && i < CONFIG_MAX_ERRORS; i++)
+            assert_non_null(strstr(error.texts[i], ": "));
+        config_destroy(config);
+    }
+}
+
 /* ---- reload --------------------------------------------------------------------------------- */
 
 static void a_reload_changes_tenants_and_live_settings_only(void **state)
@@ -404,6 +429,7 @@ int main(void)
         cmocka_unit_test(mistakes_beyond_the_cap_are_counted),
         cmocka_unit_test(what_a_terminal_would_obey_is_not_printed),
         cmocka_unit_test(a_file_that_cannot_be_read_says_so),
+        cmocka_unit_test(a_damaged_file_is_taken_or_refused),
         cmocka_unit_test(a_reload_changes_tenants_and_live_settings_only),
         cmocka_unit_test(a_reload_names_what_needs_a_restart),
         cmocka_unit_test(socket_paths_fit),

@@ -3,6 +3,7 @@
 #include "daemon/stats.h"
 #include "tests/daemon/files.h"
 #include "tests/daemon/openmetrics.h"
+#include "tests/daemon/port.h"
 #include "tests/daemon/small_pool.h"
 
 #include <arpa/inet.h>
@@ -33,19 +34,6 @@ static uint64_t clock_ms(void)
 
     assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &now), 0);
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-/* A port that nobody had a moment ago. */
-static uint16_t free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t size = sizeof(address);
-
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-    assert_int_equal(close(fd), 0);
-    return ntohs(address.sin_port);
 }
 
 static struct http_options options_of(struct fixture *fixture)
