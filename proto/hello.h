@@ -12,11 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where the sockets are: in $KVPOOL_DIR, or in HELLO_DIR. */
+/* Where the sockets are: in $KVPOOL_DIR, or here. Operators say no hello: ZeroMQ, session 0. */
 #define HELLO_DIR "/run/kvpoold"
-#define HELLO_SESSION_SOCKET "session.sock"   /* this protocol */
-#define HELLO_OPERATOR_SOCKET "operator.sock" /* ZeroMQ ROUTER for operators: session 0, no hello  \
-                                               */
+#define HELLO_SESSION_SOCKET "session.sock"
+#define HELLO_OPERATOR_SOCKET "operator.sock"
 
 enum {
     HELLO_MAJOR = 1,
