@@ -95,8 +95,9 @@ static int connect_retrying(struct kvpool *client)
         socket_close(client);
         session_close(client);
         if (client->message[0] == '\0')
-            snprintf(client->message, sizeof(client->message), "%.200s: %s", client->dir,
-                     kvpool_status_text(err));
+            snprintf(client->message, sizeof(client->message), "%.150s: %s", client->dir,
+                     is_absence(err) ? "nobody listens there: is kvpoold running?"
+                                     : kvpool_status_text(err));
         if (!is_absence(err) || client_now_ms() + pause_ms >= until_ms)
             return err;
         sleep_ms(pause_ms);
