@@ -173,7 +173,7 @@ static int encode_step(struct wire_arena *build, const struct kvpool_request *re
     if (num > WIRE_MAX_ROWS)
         return -EMSGSIZE;
     Kvpool__Wire__Row *rows = wire_arena_take(build, num * sizeof(*rows));
-    Kvpool__Wire__Row **list = wire_arena_take(build, num * sizeof(*list));
+    Kvpool__Wire__Row **list = wire_arena_take(build, num * sizeof(Kvpool__Wire__Row *));
     if (!rows || !list)
         return -EMSGSIZE;
     for (size_t i = 0; i < num; i++) {

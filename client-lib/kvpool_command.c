@@ -146,10 +146,11 @@ static bool option_apply(const struct option_row *row, const char *text, struct 
     char *field = (char *)line + row->value, *given = (char *)line + row->is_given;
     uint64_t number = 0;
 
-    switch (row->kind) {
-    case OPTION_FLAG:
+    if (!text) { /* OPTION_FLAG */
         *(bool *)field = true;
         return true;
+    }
+    switch (row->kind) {
     case OPTION_TEXT:
         memcpy(field, &text, sizeof(text));
         return true;
