@@ -87,7 +87,10 @@ struct kvpool {
     uint64_t corner_id;                    /* the request whose rows lie in the corner; 0: none */
 
     struct pending pending[CLIENT_NUM_PENDING];
-    uint32_t num_waiting, num_resolved, next_index;
+    uint32_t num_waiting, num_resolved;
+    uint32_t num_waiting_on_ring;    /* of num_waiting */
+    uint32_t next_index, next_claim; /* where to look first for a free, a resolved one */
+    int64_t next_expiry_ms;          /* no waiting one expires before */
     uint64_t next_serial;
 
     struct client_batch batch;
@@ -125,7 +128,9 @@ void pending_resolve(struct kvpool *client, struct pending *pending, int status,
                      const char *message);
 void pending_resolve_all(struct kvpool *client, bool messages_only, int status,
                          const char *message);
+void pending_put_on_ring(struct kvpool *client, struct pending *pending);
 void pending_expire(struct kvpool *client, int64_t now_ms);
+struct pending *pending_resolved(struct kvpool *client); /* any; num_resolved > 0 */
 
 /* --- batch.c: collects requests, sends them, takes replies in --- */
 

@@ -13,6 +13,7 @@
 enum {
     RETRY_FIRST_MS = 10,
     RETRY_MAX_MS = 200,
+    WELCOME_MS = 5000, /* a daemon that is there has so long to say welcome */
     HIGH_WATER_MARK = 4 * KVPOOL_MAX_OUTSTANDING /* above all messages that can be under way */
 };
 
@@ -86,7 +87,7 @@ static int connect_retrying(struct kvpool *client)
 
     for (;;) {
         client->message[0] = '\0';
-        int err = connect_once(client, until_ms);
+        int err = connect_once(client, client_now_ms() + WELCOME_MS);
         if (err == 0) {
             client->is_connected = true;
             batch_begin(client);

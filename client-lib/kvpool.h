@@ -268,7 +268,7 @@ struct kvpool_quota {
     uint64_t guarantee_bytes;
     bool has_limit;
     uint64_t limit_bytes;
-    uint64_t weight; /* 0: unchanged, or 1 for a new domain */
+    uint64_t weight; /* 0: 1 */
 };
 
 /* Which fields of struct kvpool_request a verb reads, and what its result has. */

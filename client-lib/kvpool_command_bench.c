@@ -45,7 +45,13 @@ static void bench_sum_up(struct bench *bench, double total_us, struct bench_resu
     out->p99_us = bench->latencies_us[num * 99 / 100];
 }
 
-static int bench_one_by_one(struct bench *bench, const struct kvpool_request *request, int expected,
+/* Whether the daemon carried it out, or said that there is nothing to carry out. */
+static bool is_answer(int status)
+{
+    return status == KVPOOL_OK || status == KVPOOL_NOT_FOUND;
+}
+
+static int bench_one_by_one(struct bench *bench, const struct kvpool_request *request,
                             struct bench_result *out)
 {
     double begin_us = now_us();
@@ -53,8 +59,8 @@ static int bench_one_by_one(struct bench *bench, const struct kvpool_request *re
     for (uint64_t i = 0; i < bench->line->requests; i++) {
         double start_us = now_us();
         int status = kvpool_call(bench->kvpool, request, NULL);
-        if (status != expected)
-            return status ? status : KVPOOL_FAILED;
+        if (!is_answer(status))
+            return status;
         bench->latencies_us[i] = now_us() - start_us;
     }
     bench_sum_up(bench, now_us() - begin_us, out);
@@ -105,11 +111,11 @@ static int bench_run(struct bench *bench)
     struct kvpool_request ring = {.verb = KVPOOL_END_STEP, .via_ring = true};
     struct bench_result results[3];
 
-    int status = bench_one_by_one(bench, &match, 0, &results[0]);
+    int status = bench_one_by_one(bench, &match, &results[0]);
     if (!status)
         status = bench_pipelined(bench, &match, &results[1]);
     if (!status)
-        status = bench_one_by_one(bench, &ring, KVPOOL_NOT_FOUND, &results[2]);
+        status = bench_one_by_one(bench, &ring, &results[2]);
     if (status)
         return command_fail(bench->line, status, kvpool_message(bench->kvpool));
 

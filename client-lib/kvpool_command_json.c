@@ -104,6 +104,7 @@ static bool read_word(struct reader *reader, struct json *out)
     }
     char *end;
     out->kind = JSON_NUMBER;
+    out->integer = strtoull(reader->at, NULL, 10);
     out->number = strtod(reader->at, &end);
     if (end == reader->at)
         return false;

@@ -17,9 +17,10 @@ enum json_kind {
 
 struct json {
     enum json_kind kind;
-    const char *key;           /* of a member; else "" */
-    const char *string;        /* JSON_STRING */
-    double number;             /* JSON_NUMBER */
+    const char *key;    /* of a member; else "" */
+    const char *string; /* JSON_STRING */
+    double number;      /* JSON_NUMBER; a whole one also in @integer, which loses nothing */
+    uint64_t integer;
     struct json *first, *next; /* of lists and objects; siblings */
 };
 

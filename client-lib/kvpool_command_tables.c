@@ -41,10 +41,14 @@ static void bar_print(double part, double whole)
     printf("] %3.0f %%", share * 100);
 }
 
-static void payers_print(const struct json *payers, double budget_bytes)
+static void payers_head_print(void)
 {
     printf("%-20s %-7s %11s %11s %11s %7s %6s  %s\n", "NAME", "KIND", "USED", "GUARANTEE", "LIMIT",
            "WEIGHT", "HITS", "OF ITS LIMIT, OR OF THE POOL");
+}
+
+static void payers_print(const struct json *payers, const char *kind, double budget_bytes)
+{
     for (const struct json *payer = payers->first; payer; payer = payer->next) {
         char used[SIZE_CHARS], guarantee[SIZE_CHARS], limit[SIZE_CHARS], hits[SIZE_CHARS] = "-";
         double queried = json_number(payer, "query_tokens");
@@ -53,8 +57,8 @@ static void payers_print(const struct json *payers, double budget_bytes)
         if (queried > 0)
             snprintf(hits, sizeof(hits), "%.0f %%",
                      100 * json_number(payer, "hit_tokens") / queried);
-        printf("%-20s %-7s %11s %11s %11s %7.0f %6s  ", json_string(payer, "name"),
-               json_string(payer, "kind"), size_text(used, json_number(payer, "charged_bytes")),
+        printf("%-20s %-7s %11s %11s %11s %7.0f %6s  ", json_string(payer, "name"), kind,
+               size_text(used, json_number(payer, "charged_bytes")),
                size_text(guarantee, json_number(payer, "guarantee_bytes")),
                limit_text(limit, payer, "limit_bytes"), json_number(payer, "weight"), hits);
         bar_print(json_number(payer, "charged_bytes"), whole > 0 ? whole : budget_bytes);
@@ -66,151 +70,172 @@ static void duration_print(double ms)
 {
     uint64_t seconds = ms > 0 ? (uint64_t)(ms / 1000) : 0;
 
+    printf(", up ");
     if (seconds >= 86400)
         printf("%llu d ", (unsigned long long)(seconds / 86400));
     printf("%02u:%02u:%02u", (unsigned)(seconds / 3600 % 24), (unsigned)(seconds / 60 % 60),
            (unsigned)(seconds % 60));
 }
 
-static double devices_print(const struct json *devices)
-{
-    double sum_bytes = 0;
-
-    for (const struct json *device = devices->first; device; device = device->next) {
-        char used[SIZE_CHARS], budget[SIZE_CHARS];
-        double budget_bytes = json_number(device, "budget_bytes");
-        double used_bytes = budget_bytes - json_number(device, "free_bytes");
-        printf("device %-3.0f %11s of %11s in use  ", json_number(device, "device"),
-               size_text(used, used_bytes), size_text(budget, budget_bytes));
-        bar_print(used_bytes, budget_bytes);
-        putchar('\n');
-        sum_bytes += budget_bytes;
-    }
-    return sum_bytes;
-}
-
 static void status_print(const struct json *status)
 {
-    printf("kvpoold %s, up ", json_string(status, "version"));
-    duration_print(json_number(status, "uptime_ms"));
-    printf(", %s%s, %.0f sessions, %.0f sequences\n",
-           json_is_true(status, "is_ready") ? "ready" : "not ready yet",
-           json_is_true(status, "is_draining") ? ", draining" : "", json_number(status, "sessions"),
+    char used[SIZE_CHARS], budget[SIZE_CHARS];
+    double budget_bytes = json_number(status, "budget_bytes");
+
+    printf("kvpoold %s", json_string(status, "version"));
+    if (json_member(status, "uptime_ms")->kind == JSON_NUMBER)
+        duration_print(json_number(status, "uptime_ms"));
+    printf("%s%s, %.0f sessions, %.0f sequences\n",
+           json_member(status, "ready")->kind == JSON_FALSE ? ", not ready yet" : "",
+           json_is_true(status, "draining") ? ", draining" : "", json_number(status, "sessions"),
            json_number(status, "sequences"));
-    double budget_bytes = devices_print(json_member(status, "devices"));
+    printf("pool %s of %s in use  ", size_text(used, json_number(status, "charged_bytes")),
+           size_text(budget, budget_bytes));
+    bar_print(json_number(status, "charged_bytes"), budget_bytes);
+    putchar('\n');
     const struct json *fallbacks = json_member(status, "fallbacks");
     for (const struct json *row = fallbacks->first; row; row = row->next)
-        printf("fallback  %s: %s\n", json_string(row, "name"), json_string(row, "cost"));
+        printf("fallback: %s %s\n",
+               row->kind == JSON_STRING ? row->string : json_string(row, "name"),
+               json_string(row, "cost"));
     putchar('\n');
-    payers_print(json_member(status, "payers"), budget_bytes);
-}
-
-static void tenants_print(const struct json *list)
-{
-    payers_print(json_member(list, "tenants"), 0);
 }
 
 static void names_print(const char *title, const struct json *names)
 {
+    if (names->kind != JSON_LIST)
+        return;
     printf("  %s:", title);
     for (const struct json *name = names->first; name; name = name->next)
         printf(" %s", name->kind == JSON_STRING ? name->string : "?");
     putchar('\n');
 }
 
-static void domains_print(const struct json *list)
+static void tenants_print(const struct json *tenants, double budget_bytes)
 {
-    const struct json *domains = json_member(list, "domains");
+    payers_head_print();
+    payers_print(tenants, "tenant", budget_bytes);
+}
 
-    payers_print(domains, 0);
+static void domains_print(const struct json *domains, double budget_bytes)
+{
+    payers_head_print();
+    payers_print(domains, "domain", budget_bytes);
     for (const struct json *domain = domains->first; domain; domain = domain->next) {
+        if (json_member(domain, "readers")->kind != JSON_LIST)
+            continue;
         printf("%s\n", json_string(domain, "name"));
         names_print("readers", json_member(domain, "readers"));
         names_print("fillers", json_member(domain, "fillers"));
     }
 }
 
-static void models_print(const struct json *list)
+static void models_print(const struct json *models, double budget_bytes)
 {
-    printf("%-24s %-12s %6s %6s %-6s %s\n", "NAME", "REVISION", "LAYERS", "TOKENS", "DTYPE",
-           "GROUPS: WINDOW, BYTES OF A BLOCK");
-    const struct json *models = json_member(list, "models");
-    for (const struct json *model = models->first; model; model = model->next) {
-        printf("%-24s %-12.12s %6.0f %6.0f %-6s", json_string(model, "name"),
-               json_string(model, "weights_revision"), json_number(model, "num_layers"),
-               json_number(model, "block_tokens"), json_string(model, "dtype"));
-        const struct json *groups = json_member(model, "groups");
-        for (const struct json *group = groups->first; group; group = group->next) {
-            char bytes[SIZE_CHARS];
-            double window = json_number(group, "window");
-            printf(group == groups->first ? " " : "; ");
-            if (window > 0)
-                printf("%.0f, ", window);
-            else
-                printf("full, ");
-            printf("%s", size_text(bytes, json_number(group, "block_bytes")));
-        }
-        putchar('\n');
-    }
+    (void)budget_bytes;
+    printf("%-32s %6s %6s %12s %-8s %s\n", "NAME", "LAYERS", "GROUPS", "BLOCK TOKENS", "KIND",
+           "FINGERPRINT");
+    for (const struct json *model = models->first; model; model = model->next)
+        printf("%-32s %6.0f %6.0f %12.0f %-8s %.16s\n", json_string(model, "name"),
+               json_number(model, "layers"), json_number(model, "groups"),
+               json_number(model, "block_tokens"),
+               json_is_true(model, "opaque") ? "opaque" : "attended",
+               json_string(model, "fingerprint"));
 }
 
-static void sessions_print(const struct json *list)
+static void sessions_print(const struct json *sessions, double budget_bytes)
 {
-    printf("%-16s %-20s %8s %12s %9s %11s %s\n", "SESSION", "TENANT", "PID", "AGE", "SEQUENCES",
-           "OUTSTANDING", "KIND");
-    const struct json *sessions = json_member(list, "sessions");
+    enum { HELLO_MAPPED = 1 };
+    (void)budget_bytes;
+    printf("%-16s %-20s %8s %11s %8s %s\n", "SESSION", "TENANT", "PID", "OUTSTANDING", "ATTACHED",
+           "KIND");
     for (const struct json *session = sessions->first; session; session = session->next) {
-        printf("%-16s %-20s %8.0f %10.0f s %9.0f %11.0f %s\n", json_string(session, "session"),
-               json_string(session, "tenant"), json_number(session, "pid"),
-               json_number(session, "age_ms") / 1000, json_number(session, "sequences"),
-               json_number(session, "outstanding"),
-               json_is_true(session, "is_mapped") ? "mapped" : "attends");
+        const struct json *id = json_member(session, "session");
+        bool is_mapped = json_member(session, "flags")->integer & HELLO_MAPPED;
+        if (id->kind == JSON_STRING)
+            printf("%-16s", id->string);
+        else
+            printf("%016llx", (unsigned long long)id->integer);
+        printf(" %-20s %8.0f %11.0f %8.0f %s%s\n", json_string(session, "tenant"),
+               json_number(session, "pid"), json_number(session, "outstanding"),
+               json_number(session, "attached"), is_mapped ? "mapped" : "attends",
+               json_is_true(session, "ending") ? ", ending" : "");
     }
 }
 
-/* Lists @what and prints it: as it came with --json, else through @print. */
-static int list_print(const struct command_line *line, const char *what,
-                      void (*print)(const struct json *list))
+/* The list of @what, taken apart in *out_text, which is to be freed after *out_json. */
+static int list_take(const struct command_line *line, const char *what, char **out_text,
+                     struct json **out_json)
 {
     struct kvpool_request request = {.verb = KVPOOL_LIST, .what = what};
+
+    int code = command_call(line, &request, out_text);
+    if (code == EXIT_DONE && !line->json) {
+        *out_json = json_parse(*out_text);
+        if (!*out_json)
+            code = command_fail(line, KVPOOL_FAILED, "the daemon's answer is no JSON");
+    }
+    return code;
+}
+
+/* Prints the list of @what: as it came with --json, else through @print. */
+static int list_print(const struct command_line *line, const char *what, double budget_bytes,
+                      void (*print)(const struct json *list, double budget_bytes))
+{
+    struct json *json = NULL;
     char *text = NULL;
 
-    int code = command_call(line, &request, &text);
-    if (code == EXIT_DONE && line->json) {
+    int code = list_take(line, what, &text, &json);
+    if (code == EXIT_DONE && line->json)
         puts(text);
-    } else if (code == EXIT_DONE) {
-        struct json *json = json_parse(text);
-        if (json)
-            print(json);
-        else
-            code = command_fail(line, KVPOOL_FAILED, "the daemon's answer is no JSON");
-        free(json);
-    }
+    else if (code == EXIT_DONE)
+        print(json, budget_bytes);
+    free(json);
     free(text);
     return code;
 }
 
+static void rest_print(const struct json *domains, double budget_bytes)
+{
+    payers_print(domains, "domain", budget_bytes);
+}
+
 int command_status(const struct command_line *line)
 {
-    return list_print(line, "status", status_print);
+    struct json *json = NULL;
+    char *text = NULL;
+
+    int code = list_take(line, "status", &text, &json);
+    if (code == EXIT_DONE && line->json) {
+        puts(text);
+    } else if (code == EXIT_DONE) {
+        double budget_bytes = json_number(json, "budget_bytes");
+        status_print(json);
+        code = list_print(line, "tenants", budget_bytes, tenants_print);
+        if (code == EXIT_DONE)
+            code = list_print(line, "domains", budget_bytes, rest_print);
+    }
+    free(json);
+    free(text);
+    return code;
 }
 
 int command_models(const struct command_line *line)
 {
-    return list_print(line, "models", models_print);
+    return list_print(line, "models", 0, models_print);
 }
 
 int command_tenants(const struct command_line *line)
 {
-    return list_print(line, "tenants", tenants_print);
+    return list_print(line, "tenants", 0, tenants_print);
 }
 
 int command_domains(const struct command_line *line)
 {
-    return list_print(line, "domains", domains_print);
+    return list_print(line, "domains", 0, domains_print);
 }
 
 int command_sessions(const struct command_line *line)
 {
-    return list_print(line, "sessions", sessions_print);
+    return list_print(line, "sessions", 0, sessions_print);
 }

@@ -37,14 +37,15 @@ static bool quota_find(const struct command_line *line, const char *what, const 
 
     *out_code = command_call(line, &request, &text);
     struct json *json = *out_code == EXIT_DONE ? json_parse(text) : NULL;
-    const struct json *payer = json_member(json, what)->first;
-    for (; payer && !found; payer = payer->next) {
+    for (const struct json *payer = json ? json->first : NULL; payer && !found;
+         payer = payer->next) {
         if (strcmp(json_string(payer, "name"), name) != 0)
             continue;
         found = true;
-        out->guarantee_bytes = (uint64_t)json_number(payer, "guarantee_bytes");
+        out->guarantee_bytes = json_member(payer, "guarantee_bytes")->integer;
         out->has_limit = json_member(payer, "limit_bytes")->kind == JSON_NUMBER;
-        out->limit_bytes = (uint64_t)json_number(payer, "limit_bytes");
+        out->limit_bytes = json_member(payer, "limit_bytes")->integer;
+        out->weight = json_member(payer, "weight")->integer;
     }
     free(json);
     free(text);
@@ -70,7 +71,8 @@ int command_quota(const struct command_line *line)
         request.quota.has_limit = !line->is_unlimited;
         request.quota.limit_bytes = line->limit_bytes;
     }
-    request.quota.weight = line->weight;
+    if (line->has_weight)
+        request.quota.weight = line->weight;
     return call_and_say(line, &request, "The quota is set.");
 }
 
@@ -124,7 +126,8 @@ int command_version(const struct command_line *line)
         request.json = text;
         request.json_max = sizeof(text);
         struct json *json = kvpool_call(kvpool, &request, NULL) == 0 ? json_parse(text) : NULL;
-        snprintf(daemon, sizeof(daemon), "%s", json_string(json, "version"));
+        const char *version = json_string(json, "version");
+        snprintf(daemon, sizeof(daemon), "%s", *version ? version : "of an unknown version");
         free(json);
         kvpool_disconnect(kvpool);
     }

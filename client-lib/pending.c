@@ -41,9 +41,22 @@ int pending_take(struct kvpool *client, uint32_t deadline_ms, struct pending **o
         .id = ++client->next_serial << 9 | client->next_index,
         .expires_ms = client_now_ms() + deadline_ms + CLIENT_GRACE_MS,
     };
-    client->num_waiting++;
+    if (client->num_waiting++ == 0 || pending->expires_ms < client->next_expiry_ms)
+        client->next_expiry_ms = pending->expires_ms;
     *out_pending = pending;
     return 0;
+}
+
+void pending_put_on_ring(struct kvpool *client, struct pending *pending)
+{
+    pending->via_ring = true;
+    client->num_waiting_on_ring++;
+}
+
+static void pending_wait_no_more(struct kvpool *client, const struct pending *pending)
+{
+    client->num_waiting--;
+    client->num_waiting_on_ring -= pending->via_ring;
 }
 
 /* Back to free, from either state. */
@@ -51,7 +64,7 @@ void pending_release(struct kvpool *client, struct pending *pending)
 {
     assert(pending->state != PENDING_FREE);
     if (pending->state == PENDING_WAITING)
-        client->num_waiting--;
+        pending_wait_no_more(client, pending);
     else
         client->num_resolved--;
     pending->state = PENDING_FREE;
@@ -73,7 +86,7 @@ void pending_resolve(struct kvpool *client, struct pending *pending, int status,
     client_say(pending->result.message, message ? message : kvpool_status_text(status));
     if (status == 0)
         pending->result.message[0] = '\0';
-    client->num_waiting--;
+    pending_wait_no_more(client, pending);
     client->num_resolved++;
 }
 
@@ -88,11 +101,28 @@ void pending_resolve_all(struct kvpool *client, bool messages_only, int status, 
 
 void pending_expire(struct kvpool *client, int64_t now_ms)
 {
-    for (uint32_t i = 0; i < CLIENT_NUM_PENDING && client->num_waiting > 0; i++) {
+    int64_t next_ms = INT64_MAX;
+
+    if (client->num_waiting == 0 || now_ms < client->next_expiry_ms)
+        return;
+    for (uint32_t i = 0; i < CLIENT_NUM_PENDING; i++) {
         struct pending *pending = &client->pending[i];
-        if (pending->state == PENDING_WAITING && pending->expires_ms <= now_ms)
+        if (pending->state != PENDING_WAITING)
+            continue;
+        if (pending->expires_ms <= now_ms)
             pending_resolve(client, pending, STATUS_TIMEOUT, "no answer in time");
+        else if (pending->expires_ms < next_ms)
+            next_ms = pending->expires_ms;
     }
+    client->next_expiry_ms = next_ms;
+}
+
+struct pending *pending_resolved(struct kvpool *client)
+{
+    assert(client->num_resolved > 0);
+    while (client->pending[client->next_claim].state != PENDING_RESOLVED)
+        client->next_claim = (client->next_claim + 1) % CLIENT_NUM_PENDING;
+    return &client->pending[client->next_claim];
 }
 
 uint32_t kvpool_num_outstanding(const struct kvpool *client)

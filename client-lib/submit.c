@@ -72,7 +72,7 @@ int kvpool_submit(struct kvpool *client, const struct kvpool_request *request, u
     pending_fill(pending, request);
     uint64_t ticket = pending->id;
     if (request->via_ring) {
-        pending->via_ring = true;
+        pending_put_on_ring(client, pending);
         err = ring_submit(client, request, ticket);
         if (err)
             pending_release(client, pending);
@@ -89,28 +89,30 @@ int kvpool_flush(struct kvpool *client)
     return client->is_connected ? batch_send(client) : KVPOOL_DISCONNECTED;
 }
 
-/* Everything that can be had without waiting: how many messages and completions, or -EPROTO. */
-static int drain(struct kvpool *client)
+/* What can be had without waiting: how many messages and completions, or -EPROTO. */
+static int messages_receive(struct kvpool *client)
 {
-    int num = ring_receive(client);
+    int num = 0;
 
-    while (num >= 0 && client->is_connected) {
+    while (client->is_connected) {
         int err = batch_receive(client);
-        if (err == -EAGAIN)
-            break;
-        num = err ? err : num + 1;
+        if (err)
+            return err == -EAGAIN ? num : err;
+        num++;
     }
     return num;
 }
 
-static int64_t next_expiry_ms(const struct kvpool *client)
+/* The socket is looked at only where somebody waits for it: it costs as much as a ring's round
+ * trip. */
+static int drain(struct kvpool *client)
 {
-    int64_t next_ms = INT64_MAX;
+    int num = ring_receive(client);
 
-    for (uint32_t i = 0; i < CLIENT_NUM_PENDING; i++)
-        if (client->pending[i].state == PENDING_WAITING && client->pending[i].expires_ms < next_ms)
-            next_ms = client->pending[i].expires_ms;
-    return next_ms;
+    if (num < 0 || client->num_waiting == client->num_waiting_on_ring)
+        return num;
+    int num_messages = messages_receive(client);
+    return num_messages < 0 ? num_messages : num + num_messages;
 }
 
 /* Sleeps on whatever can wake us. */
@@ -121,11 +123,10 @@ static void client_sleep(struct kvpool *client, int64_t timeout_ms)
         {.fd = client->session_fd, .events = ZMQ_POLLIN},
         {.fd = client->client_eventfd, .events = ZMQ_POLLIN},
     };
-    int64_t now_ms = client_now_ms(), expiry_ms = next_expiry_ms(client);
-    int64_t left_ms = expiry_ms > now_ms ? expiry_ms - now_ms : 0;
+    int64_t left_ms = client->next_expiry_ms - client_now_ms();
 
-    if (timeout_ms < 0 || left_ms < timeout_ms)
-        timeout_ms = left_ms;
+    if (client->num_waiting > 0 && (timeout_ms < 0 || left_ms < timeout_ms))
+        timeout_ms = left_ms > 0 ? left_ms : 0;
     if (timeout_ms > WIRE_MAX_DEADLINE_MS)
         timeout_ms = WIRE_MAX_DEADLINE_MS;
     if (!ring_arm(client))
@@ -152,6 +153,8 @@ void client_pump(struct kvpool *client, int64_t timeout_ms)
         ring_spin(client);
         num = drain(client);
     }
+    if (num == 0) /* what nobody waits for would wake us again and again */
+        num = messages_receive(client);
     if (num == 0 && client->is_connected) {
         client_sleep(client, timeout_ms);
         if (client->is_connected)
@@ -198,11 +201,7 @@ int kvpool_poll(struct kvpool *client, int timeout_ms, struct kvpool_result *out
             return -EAGAIN;
         client_pump(client, timeout_ms < 0 ? -1 : left_ms > 0 ? left_ms : 0);
     }
-    for (uint32_t i = 0; i < CLIENT_NUM_PENDING; i++)
-        if (client->pending[i].state == PENDING_RESOLVED) {
-            (void)submit_claim(client, &client->pending[i], out_result);
-            break;
-        }
+    (void)submit_claim(client, pending_resolved(client), out_result);
     return 0;
 }
 

@@ -154,9 +154,15 @@ struct canned {
 
 static uint32_t slots[] = {1, 2, 3}, generations[] = {7, 8, 9};
 static uint64_t sizes[] = {1024};
-static char json[] =
-    "{\"version\": \"fake\", \"is_draining\": false, \"payers\": [{\"name\": \"a\", \"kind\": "
-    "\"tenant\", \"limit_bytes\": null, \"charged_bytes\": 4096, \"weight\": 1}]}";
+static char stats_json[] = "{\"daemon\": \"fake\", \"hits\": 7}";
+static char status_json[] =
+    "{\"version\": \"fake\", \"draining\": true, \"sessions\": 1, "
+    "\"budget_bytes\": 8192, \"charged_bytes\": 4096, \"uptime_ms\": 90061000, "
+    "\"fallbacks\": [\"no_huge_pages\"]}";
+static char list_json[] =
+    "[{\"name\": \"alice\", \"limit_bytes\": null, \"guarantee_bytes\": 1024, \"charged_bytes\": "
+    "4096, \"weight\": 3, \"session\": 9223372036854775807, \"flags\": 1, \"query_tokens\": 4, "
+    "\"hit_tokens\": 3, \"readers\": [\"bob\"], \"fillers\": []}]";
 
 /* The whole prompt but one token matches; a sequence's length is its own number. */
 static void reply_table(struct canned *out, uint64_t length, bool want_table)
@@ -245,13 +251,13 @@ static void reply_make(struct fake_daemon *fake, const Kvpool__Wire__Request *re
         break;
     case KVPOOL__WIRE__REQUEST__VERB_STATS:
         kvpool__wire__stats_result__init(&out->stats);
-        out->stats.json = json;
+        out->stats.json = stats_json;
         out->reply.result_case = KVPOOL__WIRE__REPLY__RESULT_STATS;
         out->reply.stats = &out->stats;
         break;
     case KVPOOL__WIRE__REQUEST__VERB_LIST:
         kvpool__wire__list_result__init(&out->list);
-        out->list.json = json;
+        out->list.json = strcmp(request->list->what, "status") ? list_json : status_json;
         out->reply.result_case = KVPOOL__WIRE__REPLY__RESULT_LIST;
         out->reply.list = &out->list;
         break;
