@@ -40,7 +40,8 @@ static int prompt_check(const struct pool *pool, const struct pool_prompt *promp
         if (!payer_may(pool, prompt->shared, prompt->tenant, POOL_MAY_READ))
             return POOL_NOT_FOUND;
     }
-    if (prompt->tokens.count == 0)
+    if (prompt->tokens.count == 0 ||
+        (prompt->shared != POOL_NONE && !prompt->tokens.shared_keys))
         return POOL_INVALID;
     uint64_t most = (uint64_t)pool->config.max_sequence_blocks *
                     pool->models[prompt->model].shape.block_tokens;
@@ -238,18 +239,22 @@ static int count_refusal(struct pool *pool, int answer)
     return answer;
 }
 
-/* Where new blocks go, and where it may start; made on first use. */
-static int find_shelves(struct pool *pool, struct admission *admission)
+/* Where new blocks go, and where it may start; made on first use, and unmade by a refusal. */
+static int admit_on_shelves(struct pool *pool, struct admission *admission)
 {
     const struct pool_prompt *prompt = admission->prompt;
+    uint32_t num_shelves = pool->shelf_pool.num_used;
+    int answer = POOL_LIMIT;
 
     admission->shelf = shelf_get(pool, prompt->domain, prompt->model);
     admission->shared_shelf =
         prompt->shared == POOL_NONE ? NONE : shelf_get(pool, prompt->shared, prompt->model);
-    if (admission->shelf == NONE ||
-        (prompt->shared != POOL_NONE && admission->shared_shelf == NONE))
-        return POOL_LIMIT;
-    return 0;
+    if (admission->shelf != NONE &&
+        (prompt->shared == POOL_NONE || admission->shared_shelf != NONE))
+        answer = admit_or_advance(pool, admission);
+    while (answer && pool->shelf_pool.num_used > num_shelves)
+        shelf_unmake_last(pool);
+    return answer;
 }
 
 int pool_alloc(struct pool *pool, struct pool_name name, const struct pool_prompt *prompt,
@@ -274,10 +279,9 @@ int pool_alloc(struct pool *pool, struct pool_name name, const struct pool_promp
     if (records_left(&pool->sequence_pool) == 0 ||
         !table_can_write(pool, &blank, 0, num_positions) ||
         tokens_chunks_needed(pool, &blank, prompt->tokens.count) >
-            chunks_left(pool->token_chunks) ||
-        find_shelves(pool, &admission))
+            chunks_left(pool->token_chunks))
         return count_refusal(pool, POOL_LIMIT);
-    answer = admit_or_advance(pool, &admission);
+    answer = admit_on_shelves(pool, &admission);
     if (answer)
         return count_refusal(pool, answer);
 
@@ -328,7 +332,9 @@ int pool_resume(struct pool *pool, struct pool_name name, const struct pool_toke
     admission.options = &kept;
     admission.shelf = sequence->shelf;
     admission.shared_shelf = sequence->shared_shelf;
-    int answer = admit_or_advance(pool, &admission);
+    int answer = prompt_check(pool, &prompt); /* it may have lost a right meanwhile */
+    if (!answer)
+        answer = admit_or_advance(pool, &admission);
     if (answer)
         return count_refusal(pool, answer);
     sequence->is_preempted = false;

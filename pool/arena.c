@@ -26,7 +26,7 @@ uint32_t shelf_get(struct pool *pool, pool_payer domain, pool_model model)
     if (records_left(&pool->arena_pool) < num_groups)
         return NONE;
 
-    id = pool->shelf_pool.num_used++; /* shelves and arenas are never given back */
+    id = pool->shelf_pool.num_used++; /* once used, shelves and arenas are never given back */
     uint32_t first = pool->arena_pool.num_used;
     pool->arena_pool.num_used += num_groups;
     pool->shelves[id] = (struct shelf){.domain = domain,
@@ -45,6 +45,14 @@ uint32_t shelf_get(struct pool *pool, pool_payer domain, pool_model model)
                                                      .batch = NONE};
     }
     return id;
+}
+
+void shelf_unmake_last(struct pool *pool)
+{
+    const struct shelf *shelf = &pool->shelves[--pool->shelf_pool.num_used];
+
+    pool->payers[shelf->domain].first_shelf = shelf->next; /* it was put in front */
+    pool->arena_pool.num_used = shelf->first_arena;
 }
 
 static uint64_t granule_hash(uint32_t arena, uint32_t index)

@@ -23,6 +23,9 @@ uint32_t shelf_find(const struct pool *pool, pool_payer domain, pool_model model
 /* Makes it if there is none; NONE: over the cap. */
 uint32_t shelf_get(struct pool *pool, pool_payer domain, pool_model model);
 
+/* Undoes the last shelf_get() that made one. */
+void shelf_unmake_last(struct pool *pool);
+
 /* The slot record of a block id, or NONE. */
 uint32_t slot_find(const struct pool *pool, uint32_t arena, uint32_t number);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "pool/arena.h"
+#include "pool/sequence.h"
 
 static struct arena *arena_of(const struct pool *pool, const struct block *block)
 {
@@ -230,6 +231,30 @@ uint32_t block_find(struct pool *pool, uint32_t arena, const struct pool_key *ke
     return NONE;
 }
 
+/*
+ * Takes a block from before a clear, with a key that is published anew, out of the index: whoever
+ * follows stored and removed keys sees it removed before it is stored. False: there is none.
+ */
+static bool forget_stale(struct pool *pool, uint32_t arena, const struct pool_key *key)
+{
+    struct index_walk walk;
+
+    for (uint32_t id = index_first(&pool->key_index, key_hash(key, arena, false), &walk);
+         id != NONE; id = index_next(&pool->key_index, &walk)) {
+        const struct block *block = &pool->blocks[id];
+        if (block->arena != arena || block->state != BLOCK_PUBLISHED ||
+            block_is_current(pool, block) || memcmp(&block->key, key, sizeof(*key)) != 0 ||
+            (block->is_evictable && block->num_readers > 0))
+            continue;
+        if (block->is_evictable)
+            block_evict(pool, id, POOL_NONE);
+        else
+            forget_key(pool, id);
+        return true;
+    }
+    return false;
+}
+
 void block_publish(struct pool *pool, uint32_t id, const struct pool_key *key,
                    const uint32_t *tokens)
 {
@@ -241,6 +266,8 @@ void block_publish(struct pool *pool, uint32_t id, const struct pool_key *key,
     assert(block->place_state == PLACE_PRESENT);
     if (block->is_promised)
         block_unpromise(pool, id);
+    while (forget_stale(pool, block->arena, key))
+        ;
     block->key = *key;
     block->state = BLOCK_PUBLISHED;
     memcpy(stored_tokens(pool, id), stored_form(pool, block, tokens, hash),
@@ -268,8 +295,12 @@ void block_evict(struct pool *pool, uint32_t id, pool_payer by)
 {
     struct block *block = &pool->blocks[id];
     struct arena *arena = arena_of(pool, block);
+    const struct granule *granule = granule_of_slot(pool, block->slot[TIER_DEVICE]);
 
     assert(block->is_evictable && block->num_readers == 0);
+    if (granule->where != GRANULE_NOWHERE && granule->hottest == block->stamp &&
+        granule->num_cached > 1) /* not the coldest of its arena: its granule's place changes */
+        granule_leave_order(pool, block_slot(pool, block)->granule);
     list_remove(&arena->evictable, LINKS(pool->blocks, link), id);
     arena->num_evictable--;
     pool->counters.evictions++;
@@ -347,7 +378,8 @@ uint32_t block_find_promise(const struct pool *pool, uint32_t arena, const struc
             memcmp(&block->key, key, sizeof(*key)) != 0)
             continue;
         const struct sequence *filler = &pool->sequences[block->link.next];
-        if (pool->sessions[filler->session].state == SESSION_LIVE)
+        if (pool->sessions[filler->session].state == SESSION_LIVE &&
+            !sequence_is_stale(pool, filler))
             return block->link.next;
     }
     return NONE;

@@ -45,12 +45,6 @@ static uint32_t payer_coldest(const struct pool *pool, pool_payer payer,
     return best;
 }
 
-/* Further over on the device on which it is furthest over; with one device, that one. */
-static bool is_further_over(const struct pool *pool, pool_payer a, pool_payer b)
-{
-    return payer_is_further_over(pool, a, b, 0);
-}
-
 bool evict_next(struct pool *pool, const struct evict_scope *scope)
 {
     pool_payer best = NONE;
@@ -59,7 +53,7 @@ bool evict_next(struct pool *pool, const struct evict_scope *scope)
     for (pool_payer payer = 0; payer < pool->payer_pool.num_used; payer++) {
         if (scope->domain != POOL_NONE && payer != scope->domain)
             continue;
-        if (best != NONE && !is_further_over(pool, payer, best))
+        if (best != NONE && !payer_is_further_over_anywhere(pool, payer, best))
             continue;
         uint32_t block = payer_coldest(pool, payer, scope);
         if (block != NONE) {

@@ -28,6 +28,28 @@ bool payer_is_further_over(const struct pool *pool, pool_payer a, pool_payer b, 
     return over_a != over_b ? over_a > over_b : a < b;
 }
 
+/* The device on which @payer is furthest over, relative to the device's pages. */
+static uint32_t worst_device(const struct pool *pool, pool_payer payer)
+{
+    uint32_t worst = 0;
+
+    for (uint32_t device = 1; device < pool->config.num_devices; device++) {
+        if (over_share(pool, payer, device) * (int128)pool->devices[worst].pages >
+            over_share(pool, payer, worst) * (int128)pool->devices[device].pages)
+            worst = device;
+    }
+    return worst;
+}
+
+bool payer_is_further_over_anywhere(const struct pool *pool, pool_payer a, pool_payer b)
+{
+    uint32_t device_a = worst_device(pool, a), device_b = worst_device(pool, b);
+    int128 over_a = over_share(pool, a, device_a) * (int128)pool->devices[device_b].pages;
+    int128 over_b = over_share(pool, b, device_b) * (int128)pool->devices[device_a].pages;
+
+    return over_a != over_b ? over_a > over_b : a < b;
+}
+
 /* Whether the payer keeps its guarantee, on every rank's device, without a granule of @arena. */
 static bool stays_guaranteed(const struct pool *pool, pool_payer payer, const struct arena *arena)
 {

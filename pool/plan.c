@@ -357,6 +357,7 @@ static int plan_make(struct pool *pool, const struct slot_request *request, bool
     plan->slot_records = records_left(&pool->slot_pool);
     for (uint32_t i = 0; i < request->num_wants && !answer; i++) {
         plan->payer = want_payer(pool, &request->wants[i]);
+        answer = plan_add(pool, PLAN_FOR, plan->payer);
         plan->limit = ignore_limits ? POOL_UNLIMITED : pool->payers[plan->payer].quota.limit;
         for (uint32_t n = 0; n < request->wants[i].count && !answer; n++)
             answer = plan_slot(pool, request->wants[i].arena);
@@ -371,13 +372,14 @@ static int plan_make(struct pool *pool, const struct slot_request *request, bool
 static void plan_carry_out(struct pool *pool)
 {
     const struct plan *plan = &pool->plan;
+    pool_payer payer = POOL_NONE;
     uint32_t num_fresh = 0;
 
     for (uint32_t at = 0; at < plan->num_steps; at++) {
         uint32_t id = plan->steps[at].id;
         switch (plan->steps[at].kind) {
         case PLAN_DROP_CACHED:
-            granule_evict_all(pool, id, plan->payer); /* the last want's, for a step of several */
+            granule_evict_all(pool, id, payer);
             granule_drop(pool, id);
             break;
         case PLAN_DROP_IDLE:
@@ -388,10 +390,13 @@ static void plan_carry_out(struct pool *pool)
             break;
         case PLAN_EVICT: {
             uint32_t slot = pool->blocks[id].slot[TIER_DEVICE];
-            block_evict(pool, id, plan->payer);
+            block_evict(pool, id, payer);
             pool->fresh[num_fresh++] = block_create(pool, slot);
             break;
         }
+        case PLAN_FOR:
+            payer = id;
+            break;
         case PLAN_TAKE_SLOT:
             pool->fresh[num_fresh++] = block_create(pool, id);
             break;

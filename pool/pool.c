@@ -18,7 +18,7 @@ void pool_config_init(struct pool_config *config, uint32_t max_blocks, uint64_t 
                                    .max_block_tokens = 16,
                                    .max_sequences = 16384,
                                    .max_sequence_blocks = 65536,
-                                   .max_tokens = UINT64_C(32) * max_blocks,
+                                   .max_tokens = UINT64_C(16) * max_blocks,
                                    .max_payers = 1024,
                                    .max_models = 64,
                                    .max_arenas = 4096,
@@ -164,7 +164,8 @@ static bool take_scratch(struct pool *pool)
     uint64_t wants = (rows > 0 ? rows : 1) * POOL_MAX_GROUPS;
 
     pool->max_fresh = positions * POOL_MAX_GROUPS + wants;
-    pool->plan.max_steps = (uint32_t)(pool->max_fresh + 2 * max_granules(config) + 16);
+    /* A slot takes up to two steps; a granule of several pages drops several. Over it: LIMIT. */
+    pool->plan.max_steps = (uint32_t)(4 * pool->max_fresh + wants + 4096);
     pool->hits = take(pool, positions * POOL_MAX_GROUPS, sizeof(uint32_t));
     pool->fresh = take(pool, pool->max_fresh, sizeof(uint32_t));
     pool->path = take(pool, positions, sizeof(uint32_t));

@@ -211,7 +211,7 @@ struct sequence {
     uint32_t first_kept[POOL_MAX_GROUPS];  /* positions before it are out of the window */
     bool is_used, is_raw, is_mapped, is_filled, is_preempted;
     bool is_growing;      /* an append waits for copies */
-    pool_step step;       /* that it is in */
+    uint32_t step;        /* that it is in, or NONE */
     uint32_t num_waiters; /* requests that wait for what it fills */
     struct growth growth;
     uint32_t waiting_verb; /* enum waiting_verb */
@@ -226,11 +226,13 @@ enum step_state {
 };
 
 struct step {
-    struct link link; /* of its session */
-    uint32_t state;   /* enum step_state */
+    struct link link;    /* of its session */
+    uint32_t generation; /* changes whenever the record is used again */
+    uint32_t state;      /* enum step_state */
     pool_session session;
     uint32_t num_rows, num_copies, num_running;
     bool is_commit, has_cookie;
+    int answer; /* of a commit that waited for attends */
     uint64_t cookie;
     uint32_t num_layers, num_layers_done;
     uint64_t layers_done[POOL_MAX_LAYERS / 64];
@@ -238,7 +240,9 @@ struct step {
 
 struct transfer {
     struct link link;
-    uint32_t from, to; /* blocks */
+    uint32_t generation; /* changes whenever the record is used again */
+    uint32_t from, to;   /* blocks */
+    uint64_t deadline_ms;
     uint32_t sequence; /* that waits for it; NONE: nobody does any more */
     bool is_used;
 };

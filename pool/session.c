@@ -121,7 +121,7 @@ static uint32_t first_idle(const struct pool *pool, const struct session *sessio
 {
     uint32_t id = session->sequences.head;
 
-    while (id != NONE && pool->sequences[id].step != POOL_NONE)
+    while (id != NONE && pool->sequences[id].step != NONE)
         id = pool->sequences[id].in_session.next;
     return id;
 }
