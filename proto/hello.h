@@ -1,15 +1,21 @@
 /*
  * proto/hello.h - the session socket: AF_UNIX, SOCK_SEQPACKET, one message a packet, little-endian.
  *
- * The connection is the session: when it closes, or the process that opened it ends, everything that
- * the engine held is let go of. A client sends one hello; the daemon answers with one welcome, with
- * descriptors (staging, then two eventfds), or with a refusal and closes. Later the daemon sends an
- * arena packet with a descriptor for each OpenArena that it answered. Nothing else is ever sent, and
- * a client that sends more is closed.
+ * The connection is the session: when it closes, or the process that opened it ends, everything
+ * that the engine held is let go of. A client sends one hello; the daemon answers with one welcome,
+ * with descriptors (staging, then two eventfds), or with a refusal and closes. Later the daemon
+ * sends an arena packet with a descriptor for each OpenArena that it answered. Nothing else is ever
+ * sent, and a client that sends more is closed.
  */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
+
+/* Where the sockets are: in $KVPOOL_DIR, or here. Operators say no hello: ZeroMQ, session 0. */
+#define HELLO_DIR "/run/kvpoold"
+#define HELLO_SESSION_SOCKET "session.sock"
+#define HELLO_OPERATOR_SOCKET "operator.sock"
 
 enum {
     HELLO_MAJOR = 1,
@@ -27,10 +33,11 @@ enum {
 enum hello_flag {
     HELLO_MAPPED = 1,         /* the engine reads and writes its arenas itself */
     HELLO_MANUAL_PUBLISH = 2, /* steps publish nothing by themselves */
-    HELLO_ATTACH = 4          /* a further process of an existing session: session_id and its token */
+    HELLO_ATTACH = 4 /* a further process of an existing session: session_id and its token */
 };
 
-/* Client to daemon; @token_bytes bytes of a tenant's token follow (none: peer credentials decide). */
+/* Client to daemon; @token_bytes bytes of a tenant's token follow (none: peer credentials decide).
+ */
 struct hello {
     uint32_t magic;
     uint16_t major, minor;
@@ -41,7 +48,8 @@ struct hello {
     uint8_t session_token[HELLO_ID_BYTES];
 };
 
-/* Daemon to client, with three descriptors: staging memory, eventfd to the daemon, eventfd to us. */
+/* Daemon to client, with three descriptors: staging memory, eventfd to the daemon, eventfd to us.
+ */
 struct welcome {
     uint32_t magic;
     uint16_t major, minor;
@@ -67,6 +75,25 @@ struct arena_packet {
     uint64_t stride_bytes, max_bytes;
     uint32_t is_writable, unused;
 };
+
+/*
+ * Each copies a received packet of @num_bytes into *out and checks it. 0; STATUS_MALFORMED;
+ * STATUS_UNSUPPORTED: another major version, or a flag that we do not know. *out_what then says why
+ * (static text). Longer packets of newer minors pass: what they add is behind what we know.
+ *
+ * hello_check: the tenant's token is @token_bytes bytes at packet + sizeof(struct hello).
+ * hello_check_answer: out->magic says which of the three kinds came; a refusal may be of any major.
+ */
+int hello_check(const void *packet, size_t num_bytes, struct hello *out, const char **out_what);
+
+union hello_answer {
+    uint32_t magic;
+    struct welcome welcome;
+    struct refusal refusal;
+    struct arena_packet arena;
+};
+int hello_check_answer(const void *packet, size_t num_bytes, union hello_answer *out,
+                       const char **out_what);
 
 _Static_assert(sizeof(struct hello) == 48, "the layout is the protocol");
 _Static_assert(sizeof(struct welcome) == 184, "the layout is the protocol");
