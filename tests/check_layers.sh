@@ -12,7 +12,7 @@ while IFS='|' read -r folder may third; do
         case " $folder $may " in *" $f "*) ;; *) printf '%s|' "$f" ;; esac
     done)
     up="#include \"(${others%|})/"
-    known='openssl/|protobuf-c|zmq\.h|liburing|xxhash|cuda|microhttpd|yaml\.h|cmocka'
+    known='openssl/|protobuf-c|zmq\.h|liburing|xxhash|cuda|microhttpd|yaml\.h|jansson|cmocka'
     if grep -rnE "$up" "$folder" --include='*.[ch]' --include='*.cu'; then
         echo "check_layers: $folder/ may include only: $folder/ $may" >&2
         status=1
@@ -27,7 +27,7 @@ proto||openssl/|protobuf-c
 pool||
 gpu||cuda
 offload|gpu|liburing|xxhash
-daemon|proto pool gpu offload|zmq\.h|yaml\.h|microhttpd
+daemon|proto pool gpu offload|zmq\.h|yaml\.h|microhttpd|jansson
 client-lib|proto|zmq\.h
 TABLE
 exit $status
