@@ -31,7 +31,7 @@ enum {
 
 /* What gpu_attend says if it is neither done nor failed. */
 enum gpu_attend_answer {
-    GPU_ATTEND_QUEUED = 1, /* done() follows, in the owner's thread */
+    GPU_ATTEND_QUEUED = 2, /* done() follows, in the owner's thread (1 is GPU_BUSY) */
 };
 
 struct gpu_attention_options {
