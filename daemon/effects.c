@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* What an operation of the device is, in its cookie. */
-enum { COOKIE_GRANULE = 1, COOKIE_COPY = 2, COOKIE_SHIFT = 60, AHEAD_GRANULES = 8 };
+enum { COOKIE_GRANULE = 1, COOKIE_COPY = 2, COOKIE_ATTEND = 3, COOKIE_TRIM = 4, COOKIE_SHIFT = 60, AHEAD_GRANULES = 8 };
 
 static struct fifo fifo_of(uint64_t room)
 {
@@ -407,9 +407,32 @@ static void submit_copies(struct server *server)
     }
 }
 
+void effects_trim(struct server *server, uint32_t arena)
+{
+    int err = gpu_trim(server->device, arena, (uint64_t)COOKIE_TRIM << COOKIE_SHIFT);
+
+    server->effects.num_operations += err == 0; /* else it is tried again in a second */
+}
+
+uint64_t effects_attend_cookie(const struct call *call)
+{
+    return (uint64_t)COOKIE_ATTEND << COOKIE_SHIFT |
+           waiting_cookie(&call->server->waitings, call->waiting);
+}
+
+/* It was queued, so its record waits for it, whatever became of its session. */
+static void attend_end(struct server *server, uint64_t cookie, int status)
+{
+    uint64_t of_waiting = cookie & ((UINT64_C(1) << COOKIE_SHIFT) - 1);
+    struct waiting *waiting = waiting_find(&server->waitings, of_waiting);
+
+    assert(waiting && waiting->what == WAITING_ATTEND);
+    steps_attended(server, waiting, status);
+}
+
 /* ---- the loop's part ------------------------------------------------------------------------ */
 
-static bool reap(struct server *server)
+bool effects_reap(struct server *server)
 {
     struct gpu_completion completions[64];
     size_t count, total = 0;
@@ -419,7 +442,9 @@ static bool reap(struct server *server)
             uint64_t cookie = completions[i].cookie;
             if (cookie >> COOKIE_SHIFT == COOKIE_COPY)
                 copy_end(server, (pool_transfer)cookie, completions[i].status);
-            else
+            else if (cookie >> COOKIE_SHIFT == COOKIE_ATTEND)
+                attend_end(server, cookie, completions[i].status);
+            else if (cookie >> COOKIE_SHIFT == COOKIE_GRANULE)
                 granule_end(server, cookie, completions[i].status);
         }
         server->effects.num_operations -= (uint32_t)count;
@@ -447,7 +472,7 @@ bool effects_run(struct server *server)
     bool any = false;
 
     if (effects->num_operations > 0)
-        any = reap(server);
+        any = effects_reap(server);
     if (!fifo_is_empty(&effects->granule_fifo))
         submit_granules(server);
     if (!fifo_is_empty(&effects->copy_fifo))

@@ -89,6 +89,12 @@ void effects_emit(void *server, const struct pool_effect *effect);
 /* Hands to the device what it takes; takes completions back. Returns whether anything ended. */
 bool effects_run(struct server *server);
 
+/* Takes completions back. Returns whether there was one. */
+bool effects_reap(struct server *server);
+
+/* Takes away what a tenant committed behind our back. */
+void effects_trim(struct server *server, uint32_t arena);
+
 /* Opens the arena of the pool's number; -errno. Done on its first granule, or for OpenArena. */
 int effects_open_arena(struct server *server, uint32_t arena);
 
@@ -101,6 +107,10 @@ bool effects_passed(struct effects *effects, uint64_t mark);
 
 /* Tries again what the system refused (memory); once in a while. */
 void effects_retry(struct server *server);
+
+/* Of an attend that the device may queue: it comes back to steps_attended(). */
+struct call;
+uint64_t effects_attend_cookie(const struct call *call);
 
 /* The address of a slot, its granule having memory; else NULL. */
 void *effects_address(struct server *server, uint32_t arena, uint32_t slot);

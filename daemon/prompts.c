@@ -543,27 +543,22 @@ static int growth_prepare(struct server *server, const struct session *session,
     return STATUS_OK;
 }
 
-int prompts_name_growth(struct server *server, struct session *session,
-                        struct sequence_record *record, const uint32_t *tokens, uint64_t count,
-                        uint64_t known, struct key *out)
+int prompts_name_growth(struct server *server, const struct session *session,
+                        const struct sequence_record *record,
+                        const struct pool_sequence_description *described, const uint32_t *tokens,
+                        uint64_t count, struct key *out)
 {
     struct naming *naming = &server->prompts.jobs[0];
-    struct pool_sequence_description described;
-    int answer =
-        pool_describe(server->pool, (struct pool_name){session->pool, record->id}, &described);
+    int status = growth_prepare(server, session, record, described, tokens, count, naming);
 
-    if (answer)
-        return status_of_pool(answer);
-    int status = growth_prepare(server, session, record, &described, tokens + known, count - known,
-                                naming);
     if (status)
         return status;
     struct key *own = naming->keys;
     naming->kind = PROMPT_APPEND;
     naming->keys = out;
-    naming->err = 0;
     naming_run(server->hasher, naming);
     naming->keys = own;
+    server->prompts.num_named += num_blocks(naming);
     return naming->err ? STATUS_FAILED : STATUS_OK;
 }
 

@@ -35,7 +35,7 @@ struct naming {
     enum prompt_kind kind;
     uint64_t cookie; /* of the waiting record */
     uint64_t sequence;
-    uint32_t model, group_unused;
+    uint32_t model;
     pool_payer domain, shared;
     bool is_raw, is_unfilled, want_table, has_shared, has_extras;
     uint64_t take;
@@ -77,9 +77,11 @@ int handle_resume(struct call *call, wire_reply *reply);
 int handle_append(struct call *call, wire_reply *reply);
 
 /*
- * Keys of the blocks that become full when a sequence of @length tokens gains @count, of which the
- * first @known are there already: into @out, which has room for count / block_tokens + 1.
+ * Keys of the blocks that become full when the sequence of @record, as @described, gains @count
+ * tokens: into @out. Enum wire_status.
  */
-int prompts_name_growth(struct server *server, struct session *session,
-                        struct sequence_record *record, const uint32_t *tokens, uint64_t count,
-                        uint64_t known, struct key *out);
+struct sequence_record;
+int prompts_name_growth(struct server *server, const struct session *session,
+                        const struct sequence_record *record,
+                        const struct pool_sequence_description *described, const uint32_t *tokens,
+                        uint64_t count, struct key *out);

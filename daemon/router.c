@@ -21,6 +21,10 @@ enum {
     REPLIES_TAG = 0x22   /* field 4 of a ReplyBatch, length-delimited */
 };
 
+struct router_frame {
+    zmq_msg_t message;
+};
+
 /* ---- sockets -------------------------------------------------------------------------------- */
 
 static void router_ready(struct server *server, struct source *source, uint32_t events)
@@ -83,7 +87,8 @@ int router_init(struct server *server)
     router->max_out = WIRE_MAX_REPLY_BYTES;
     router->out = malloc(router->max_out);
     router->memory = aligned_alloc(64, WIRE_ARENA_BYTES);
-    if (!router->context || !router->out || !router->memory)
+    router->out_frames = calloc(ROUTER_MAX_FRAMES, sizeof(*router->out_frames));
+    if (!router->context || !router->out || !router->memory || !router->out_frames)
         return -ENOMEM;
     wire_arena_init(&router->arena, router->memory, WIRE_ARENA_BYTES);
     int err = socket_open(server, &router->engines, false);
@@ -108,6 +113,7 @@ void router_finish(struct server *server)
         (void)zmq_ctx_term(router->context);
     free(router->out);
     free(router->memory);
+    free(router->out_frames);
 }
 
 /* ---- replies -------------------------------------------------------------------------------- */
@@ -147,6 +153,12 @@ static void peer_lost(struct server *server, int error)
     }
 }
 
+static void frames_close(struct router *router)
+{
+    while (router->num_out_frames > 0) /* one that was sent is empty: closing it is nothing */
+        (void)zmq_msg_close(&router->out_frames[--router->num_out_frames].message);
+}
+
 void router_flush(struct server *server)
 {
     struct router *router = &server->router;
@@ -159,17 +171,17 @@ void router_flush(struct server *server)
     router->has_out = false;
     if (zmq_send(socket->zmq, router->to.identity, router->to.num_identity,
                  ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0) {
-        router->num_out_frames = 0;
+        frames_close(router);
         peer_lost(server, zmq_errno());
         return;
     }
     (void)zmq_send(socket->zmq, router->out, router->num_out, flags);
     for (uint32_t at = 0; at < router->num_out_frames; at++) {
         bool is_last = at + 1 == router->num_out_frames;
-        (void)zmq_send(socket->zmq, router->out_frames[at].bytes, router->out_frames[at].num_bytes,
-                       ZMQ_DONTWAIT | (is_last ? 0 : ZMQ_SNDMORE));
+        (void)zmq_msg_send(&router->out_frames[at].message, socket->zmq,
+                           ZMQ_DONTWAIT | (is_last ? 0 : ZMQ_SNDMORE));
     }
-    router->num_out_frames = 0;
+    frames_close(router);
     router->counters.replies += router->num_replies;
     socket->may_have_more = true; /* sending takes in what came: the descriptor may stay quiet */
 }
@@ -205,6 +217,38 @@ void router_reply(struct server *server, const struct origin *to, wire_reply *re
     router->num_out += put_length(router->out + router->num_out, num_bytes);
     router->num_out += kvpool__wire__reply__pack(reply, router->out + router->num_out);
     router->num_replies++;
+}
+
+bool router_may_have_more(struct server *server)
+{
+    struct router *router = &server->router;
+    bool may = router->engines.may_have_more || router->operators.may_have_more;
+
+    router->engines.may_have_more = router->operators.may_have_more = false;
+    return may;
+}
+
+void *router_frame(struct server *server, const struct origin *to, size_t num_bytes)
+{
+    struct router *router = &server->router;
+
+    /* What is gathered for somebody else, or close to its bounds, goes first: the frame is ours. */
+    if (router->has_out &&
+        (!is_same_peer(&router->to, to) || router->num_out_frames == ROUTER_MAX_FRAMES ||
+         router->num_replies == WIRE_MAX_REQUESTS || router->num_out > router->max_out / 2))
+        router_flush(server);
+    zmq_msg_t *message = &router->out_frames[router->num_out_frames].message;
+    if (zmq_msg_init_size(message, num_bytes) < 0)
+        return NULL;
+    router->num_out_frames++;
+    return zmq_msg_data(message);
+}
+
+void router_frame_drop(struct server *server)
+{
+    struct router *router = &server->router;
+
+    (void)zmq_msg_close(&router->out_frames[--router->num_out_frames].message);
 }
 
 /* ---- requests ------------------------------------------------------------------------------- */

@@ -32,10 +32,7 @@ struct router {
     size_t num_out, max_out;
     uint32_t num_replies;
     bool has_out;
-    struct reply_frame {
-        void *bytes;
-        size_t num_bytes;
-    } out_frames[ROUTER_MAX_FRAMES];
+    struct router_frame *out_frames; /* data behind the replies */
     uint32_t num_out_frames;
     void *memory;
     struct wire_arena arena; /* what one message is unpacked into */
@@ -49,7 +46,14 @@ void router_finish(struct server *server);
 
 /* Receives and carries out up to ROUTER_BATCH messages. Returns whether there was one. */
 bool router_run(struct server *server);
+/* Whether something may have come meanwhile without the descriptor saying so. */
+bool router_may_have_more(struct server *server);
 /* Sends what is gathered. */
 void router_flush(struct server *server);
 /* One reply, to be gathered. */
 void router_reply(struct server *server, const struct origin *to, wire_reply *reply);
+
+/* Room for a data frame behind the reply that comes next; NULL: no memory, or too many. */
+void *router_frame(struct server *server, const struct origin *to, size_t num_bytes);
+/* ... which is not sent after all. */
+void router_frame_drop(struct server *server);

@@ -79,7 +79,10 @@ struct server {
     struct request_counters requests[MAX_VERBS];
 
     int epoll_fd;
-    struct source timer, signals, device_source, namer_source, workers_source;
+    struct source timer, signals, device_source, namer_source;
+    uint32_t num_cpus;
+    long num_preempted;
+    uint64_t no_spin_until_ms;
     uint64_t now_ms;
     uint64_t last_second_ms, last_stats_ms;
     uint64_t drain_end_ms;
@@ -96,5 +99,8 @@ int server_run(struct server *server);
 
 /* No new sequences; it stops once nothing is held, or after drain_ms. */
 void server_drain(struct server *server, bool is_draining);
+
+/* For the rings: whether looking at them without sleep takes nothing from anybody. */
+bool server_may_spin(struct server *server);
 
 void server_block_event(struct server *server, const struct pool_effect *effect);

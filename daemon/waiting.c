@@ -112,7 +112,7 @@ void waiting_forget(struct server *server, struct waiting *waiting)
         waitings->records[waiting->next].before = waiting->before;
     else
         waitings->tail = waiting->before;
-    waiting->generation++; /* W2 */
+    waiting->generation = (waiting->generation + 1) & 0xFFFFFFF; /* W2; 28 bits: effects.c */
     waiting->next = waitings->first_free;
     waitings->first_free = at;
     waitings->num_used--;
