@@ -2,11 +2,11 @@
  * daemon/log.h - one line an event, on standard error.
  *
  *   <6>session_open tenant=chat session=81 pid=4711        systemd's priority first, no terminal
- *   {"level":"info","event":"session_open","tenant":"chat","session":81,"pid":4711}
+ *   {"time":"2026-01-31T07:00:00.000Z","level":"info","event":"session_open","tenant":"chat",...}
  *
  * Event names and keys are words of lower case with `_`. Any thread may log. A line never waits:
  * one that standard error would not take at once is dropped and counted; of each event only so many
- * lines a second are written, then `log_suppressed event=... lines=...`.
+ * lines a second are written, then `log_suppressed of=... lines=...`.
  */
 #pragma once
 
@@ -42,7 +42,7 @@ static inline struct log_field log_bool(const char *key, bool is_true)
     return (struct log_field){.key = key, .kind = LOG_BOOL, .number = is_true};
 }
 
-/* strerror() of a negative errno, and `error_number`'s place in one: log_error("error", err). */
+/* The name of a negative errno: error=ENOENT. */
 struct log_field log_error(const char *key, int err);
 
 #define LOG_NO_FIELDS ((struct log_field){0})

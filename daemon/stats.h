@@ -40,7 +40,12 @@ struct stats_table {
     size_t stride;
 };
 
-enum { STATS_MAX_TABLES = 8, STATS_MAX_FALLBACKS = 32, STATS_MAX_LABELS = 256 };
+enum {
+    STATS_MAX_TABLES = 8,
+    STATS_MAX_FALLBACKS = 32,
+    STATS_MAX_LABELS = 256,
+    STATS_MAX_NUMBERS = 1024 /* of all tables together */
+};
 
 struct stats_options {
     const struct pool *pool;
@@ -61,7 +66,7 @@ void stats_destroy(struct stats *stats); /* takes NULL */
 
 /* ---- the owner thread ---- */
 
-/* A tenant or domain that exists from now on; @name is at most 64 bytes and copied. */
+/* A tenant or domain that exists from now on. @name: 1 to 64 printable bytes, copied. */
 int stats_add_payer(struct stats *stats, pool_payer payer, const char *name, bool is_domain);
 
 /* A way in which the daemon (not the device: asked by itself) is less than it should be. Once each.
@@ -82,6 +87,9 @@ void stats_set_state(struct stats *stats, enum stats_state state); /* seen with 
 
 /* Takes a snapshot. @now_ms: CLOCK_MONOTONIC. No allocation, no lock. */
 void stats_take(struct stats *stats, uint64_t now_ms);
+
+/* Bytes that hold any of the texts below, as long as the process lives. */
+size_t stats_max_text(const struct stats *stats);
 
 /* The latest snapshot as JSON: the stats socket, and an operator's Stats verb. */
 void stats_json(const struct stats *stats, struct text *out);
