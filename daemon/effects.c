@@ -101,6 +101,9 @@ int effects_open_arena(struct server *server, uint32_t number)
     arena->max_granules = options.max_granules;
     arena->granule = group->granule;
     arena->block_bytes = group->block_bytes;
+    arena->domain = description.domain;
+    arena->model = description.model;
+    arena->group = description.group;
     return 0;
 }
 

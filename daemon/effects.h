@@ -35,6 +35,9 @@ struct arena_memory {
     uint32_t last_wanted;
     struct gpu_granule granule;
     uint64_t block_bytes;
+    pool_payer domain;
+    pool_model model;
+    uint32_t group;
     struct granule_state *granules;
 };
 
