@@ -4,6 +4,7 @@
 #include "daemon/namer.h"
 #include "daemon/server.h"
 #include "daemon/verbs.h"
+#include "proto/caps.h"
 
 #include <errno.h>
 #include <stdlib.h>

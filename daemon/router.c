@@ -372,7 +372,7 @@ static bool socket_run(struct server *server, struct router_socket *socket)
 {
     zmq_msg_t messages[ROUTER_MAX_FRAMES];
     struct frame data[ROUTER_MAX_FRAMES];
-    uint32_t count;
+    uint32_t count = 0;
 
     if (message_receive(socket, messages, &count))
         return false;

@@ -3,6 +3,7 @@
 
 #include "daemon/log.h"
 #include "daemon/server.h"
+#include "daemon/stats.h"
 
 #include <errno.h>
 #include <fcntl.h>
