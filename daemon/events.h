@@ -9,6 +9,7 @@
 #include "pool/pool.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -21,6 +22,7 @@ struct events_options {
     mode_t socket_mode;
     uint32_t queue;      /* messages kept for a slow subscriber */
     const char *boot_id; /* copied */
+    size_t text_bytes;   /* stats_max_text(): a snapshot is written into a buffer of that size */
 };
 
 int events_create(const struct events_options *options, struct events **out_events);
@@ -37,7 +39,8 @@ struct events_block {
     uint32_t group;
 };
 
-/* Queued until events_flush(), or until the buffer is full. May be called from the pool's sink. */
+/* Queued until events_flush(), or until the buffer is full. May be called from the pool's sink.
+ * Token ids of more than 1,024 tokens are left out, names are cut at 256 bytes. */
 void events_block(struct events *events, const struct events_block *block);
 void events_flush(struct events *events); /* once a pass of the loop */
 
@@ -45,9 +48,9 @@ void events_flush(struct events *events); /* once a pass of the loop */
 void events_snapshot(struct events *events, const struct stats *stats);
 
 struct events_counters {
-    uint64_t blocks;      /* stored and removed, whether or not anyone listened */
-    uint64_t messages;    /* sent */
-    uint64_t overflows;   /* times a subscriber was found at the end of its queue */
-    uint64_t subscribers; /* subscriptions now */
+    uint64_t blocks;        /* stored and removed, whether or not anyone listened */
+    uint64_t messages;      /* sent */
+    uint64_t overflows;     /* times a subscriber was found at the end of its queue */
+    uint64_t subscriptions; /* now; equal ones count once */
 };
 struct events_counters events_counters(const struct events *events);

@@ -405,6 +405,11 @@ void stats_take(struct stats *stats, uint64_t now_ms)
     stats->writing = before & ~(unsigned)STATS_IS_NEW;
 }
 
+uint64_t stats_number(const struct stats *stats)
+{
+    return stats->num_taken;
+}
+
 /* ---- the reader -------------------------------------------------------------------------------
  */
 

@@ -88,6 +88,9 @@ void stats_set_state(struct stats *stats, enum stats_state state); /* seen with 
 /* Takes a snapshot. @now_ms: CLOCK_MONOTONIC. No allocation, no lock. */
 void stats_take(struct stats *stats, uint64_t now_ms);
 
+/* Snapshots taken so far. */
+uint64_t stats_number(const struct stats *stats);
+
 /* Bytes that hold any of the texts below, as long as the process lives. */
 size_t stats_max_text(const struct stats *stats);
 

@@ -94,7 +94,8 @@ static int events_make(struct server *server, const char *boot_text)
                                            .socket_path = path,
                                            .socket_mode = (mode_t)server->config->operator_mode,
                                            .queue = (uint32_t)server->config->event_queue,
-                                           .boot_id = boot_text};
+                                           .boot_id = boot_text,
+                                           .text_bytes = stats_max_text(server->stats)};
 
     return err ? err : events_create(&options, &server->events);
 }

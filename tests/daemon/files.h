@@ -1,7 +1,6 @@
 /* tests/daemon/files.h - a temporary directory of a test, and files in it. */
 #pragma once
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,7 @@
 
 struct directory {
     char path[64];
-    char file[PATH_MAX]; /* the one that was named last */
+    char file[128]; /* the one that was named last */
 };
 
 static inline void directory_make(struct directory *directory)
