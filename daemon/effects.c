@@ -51,8 +51,9 @@ int effects_init(struct server *server, uint32_t max_blocks, uint32_t max_transf
     effects->commits = calloc(effects->commit_fifo.mask + 1, sizeof(*effects->commits));
     effects->copies = calloc(effects->copy_fifo.mask + 1, sizeof(*effects->copies));
     effects->replies = calloc(effects->reply_fifo.mask + 1, sizeof(*effects->replies));
+    effects->transfers = calloc(max_transfers, sizeof(*effects->transfers));
     if (!effects->arenas || !effects->granule_work || !effects->commits || !effects->copies ||
-        !effects->replies)
+        !effects->replies || !effects->transfers)
         return -ENOMEM;
     return 0;
 }
@@ -68,6 +69,7 @@ void effects_finish(struct server *server)
     free(effects->commits);
     free(effects->copies);
     free(effects->replies);
+    free(effects->transfers);
 }
 
 /* ---- arenas --------------------------------------------------------------------------------- */
@@ -388,6 +390,13 @@ static void copy_end(struct server *server, pool_transfer transfer, int status)
     (void)pool_transfer_done(server->pool, transfer, status); /* not under way: counted there */
 }
 
+/* The pool's number is 64 bits wide: it is kept by its lower half, its record, until the end. */
+static uint64_t copy_cookie(struct effects *effects, pool_transfer transfer)
+{
+    effects->transfers[(uint32_t)transfer] = transfer;
+    return (uint64_t)COOKIE_COPY << COOKIE_SHIFT | (uint32_t)transfer;
+}
+
 static void submit_copies(struct server *server)
 {
     struct effects *effects = &server->effects;
@@ -399,8 +408,7 @@ static void submit_copies(struct server *server)
         int go = copy_may_go(server, &copy);
         int err = go < 0 ? -EIO : GPU_BUSY;
         if (go > 0)
-            err = gpu_copy(server->device, &copy.copy, 1,
-                           (uint64_t)COOKIE_COPY << COOKIE_SHIFT | copy.transfer);
+            err = gpu_copy(server->device, &copy.copy, 1, copy_cookie(effects, copy.transfer));
         if (err == GPU_BUSY)
             effects->copies[fifo_push(&effects->copy_fifo)] = copy;
         else if (err)
@@ -444,7 +452,7 @@ bool effects_reap(struct server *server)
         for (size_t i = 0; i < count; i++) {
             uint64_t cookie = completions[i].cookie;
             if (cookie >> COOKIE_SHIFT == COOKIE_COPY)
-                copy_end(server, (pool_transfer)cookie, completions[i].status);
+                copy_end(server, server->effects.transfers[(uint32_t)cookie], completions[i].status);
             else if (cookie >> COOKIE_SHIFT == COOKIE_ATTEND)
                 attend_end(server, cookie, completions[i].status);
             else if (cookie >> COOKIE_SHIFT == COOKIE_GRANULE)

@@ -72,6 +72,7 @@ struct effects {
     struct fifo granule_fifo, copy_fifo, reply_fifo, commit_fifo;
     struct granule_ref *granule_work; /* granules to be committed or decommitted */
     struct copy_effect *copies;
+    pool_transfer *transfers; /* by record */
     struct reply_effect *replies;
     struct commit_effect *commits; /* wanted, without memory yet, by number */
     uint64_t next_commit;
