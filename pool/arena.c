@@ -158,14 +158,18 @@ static uint64_t hottest_stamp(const struct pool *pool, const struct granule *gra
     return hottest;
 }
 
-void granule_count(struct pool *pool, uint32_t id, int busy, int cached)
+/* @hottest: the stamp of its hottest block if it is wholly unheld now, or 0: to be found. */
+static void recount(struct pool *pool, uint32_t id, int busy, int cached, uint64_t hottest)
 {
     struct granule *granule = &pool->granules[id];
     const struct arena *arena = &pool->arenas[granule->arena];
     bool was_used = granule->num_busy + granule->num_cached > 0;
+    bool was_busy = granule->num_busy > 0;
 
     granule->num_busy += (uint32_t)busy;
     granule->num_cached += (uint32_t)cached;
+    if (was_busy && granule->num_busy > 0)
+        return; /* in use and held, as before */
     bool is_used = granule->num_busy + granule->num_cached > 0;
     bool is_unheld = granule->num_busy == 0 && granule->num_cached > 0;
     bool was_unheld = granule->where == GRANULE_IN_LIST || granule->where == GRANULE_IN_TREE;
@@ -178,11 +182,21 @@ void granule_count(struct pool *pool, uint32_t id, int busy, int cached)
         account_change_all(pool, arena_payer(pool, arena), arena->placement,
                            is_used ? arena->pages : -(int64_t)arena->pages, 0);
     if (is_unheld && !was_unheld) {
-        granule->hottest = hottest_stamp(pool, granule);
+        granule->hottest = hottest > 0 ? hottest : hottest_stamp(pool, granule);
         granule_enter_order(pool, id);
     }
     if (!is_used && granule->where != GRANULE_IDLE)
         granule_enter_idle(pool, id);
+}
+
+void granule_count(struct pool *pool, uint32_t id, int busy, int cached)
+{
+    recount(pool, id, busy, cached, 0);
+}
+
+void granule_let_go(struct pool *pool, uint32_t id)
+{
+    recount(pool, id, -1, 1, pool->stamp);
 }
 
 /* ---- granules come and go ------------------------------------------------------------------- */

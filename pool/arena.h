@@ -42,6 +42,8 @@ void granule_drop(struct pool *pool, uint32_t granule);
  * moves a granule between idle, in use and wholly unheld.
  */
 void granule_count(struct pool *pool, uint32_t granule, int busy, int cached);
+/* granule_count(-1, 1) for a block that has just become evictable: it is the hottest of all. */
+void granule_let_go(struct pool *pool, uint32_t granule);
 
 /* Enters or leaves the idle list and the granule order, with the pages that follow. plan.c only. */
 void granule_leave_idle(struct pool *pool, uint32_t granule);

@@ -72,6 +72,14 @@ void block_hold_undo(struct pool *pool, uint32_t id)
         granule_count(pool, block_slot(pool, block)->granule, -1, 1);
 }
 
+static void tell_removed(struct pool *pool, const struct block *block)
+{
+    emit(pool, &(struct pool_effect){.kind = POOL_EFFECT_REMOVED,
+                                     .arena = block->arena,
+                                     .slot = block_slot(pool, block)->number,
+                                     .key = &block->key});
+}
+
 /* Out of the index, if it is in it. */
 static void forget_key(struct pool *pool, uint32_t id)
 {
@@ -83,10 +91,8 @@ static void forget_key(struct pool *pool, uint32_t id)
         return;
     index_remove(&pool->key_index, key_hash(&block->key, block->arena, false), id);
     block->state = BLOCK_PRIVATE;
-    emit(pool, &(struct pool_effect){.kind = POOL_EFFECT_REMOVED,
-                                     .arena = block->arena,
-                                     .slot = block_slot(pool, block)->number,
-                                     .key = &block->key});
+    if (!block->is_told_removed)
+        tell_removed(pool, block);
 }
 
 /* The record goes; the slot goes where @end says. @busy, @cached: what the granule counted it as. */
@@ -155,14 +161,15 @@ void block_let_go(struct pool *pool, uint32_t id, uint32_t end)
     if (--block->holds > 0)
         return;
     struct arena *arena = arena_of(pool, block);
-    --*held_gauge(pool, block);
-    if (block_is_published(pool, block)) {
+    bool is_published = block_is_published(pool, block);
+    --*(is_published ? &arena->num_held : &arena->num_reserved);
+    if (is_published) {
         block->stamp = ++pool->stamp;
         block->is_evictable = 1;
         list_push_tail(&arena->evictable, LINKS(pool->blocks, link), id);
         arena->num_evictable++;
         if (block->num_readers == 0)
-            granule_count(pool, block_slot(pool, block)->granule, -1, 1);
+            granule_let_go(pool, block_slot(pool, block)->granule);
     } else if (is_in_transfer(block) || pool->taking_from != NONE) {
         block_quarantine(pool, id, pool->taking_from);
     } else {
@@ -172,9 +179,14 @@ void block_let_go(struct pool *pool, uint32_t id, uint32_t end)
 
 /* ---- keys ----------------------------------------------------------------------------------- */
 
+static uint32_t block_tokens_of(const struct pool *pool, const struct block *block)
+{
+    return pool->models[block_shelf(pool, block)->model].shape.block_tokens;
+}
+
 static uint32_t stored_words(const struct pool *pool, const struct block *block)
 {
-    uint32_t num = pool->models[block_shelf(pool, block)->model].shape.block_tokens;
+    uint32_t num = block_tokens_of(pool, block);
 
     return num <= 32 ? num : 2;
 }
@@ -241,22 +253,25 @@ static bool forget_stale(struct pool *pool, uint32_t arena, const struct pool_ke
 
     for (uint32_t id = index_first(&pool->key_index, key_hash(key, arena, false), &walk);
          id != NONE; id = index_next(&pool->key_index, &walk)) {
-        const struct block *block = &pool->blocks[id];
-        if (block->arena != arena || block->state != BLOCK_PUBLISHED ||
-            block_is_current(pool, block) || memcmp(&block->key, key, sizeof(*key)) != 0 ||
-            (block->is_evictable && block->num_readers > 0))
+        struct block *block = &pool->blocks[id];
+        if (block->arena != arena || block->state != BLOCK_PUBLISHED || block->is_told_removed ||
+            block_is_current(pool, block) || memcmp(&block->key, key, sizeof(*key)) != 0)
             continue;
-        if (block->is_evictable)
-            block_evict(pool, id, POOL_NONE);
-        else
+        if (!block->is_evictable) {
             forget_key(pool, id);
+        } else if (block->num_readers == 0) {
+            block_evict(pool, id, POOL_NONE);
+        } else { /* a transfer reads it: it goes later, without a word */
+            tell_removed(pool, block);
+            block->is_told_removed = 1;
+        }
         return true;
     }
     return false;
 }
 
 void block_publish(struct pool *pool, uint32_t id, const struct pool_key *key,
-                   const uint32_t *tokens)
+                   const struct pool_key *parent, const uint32_t *tokens)
 {
     struct block *block = &pool->blocks[id];
     struct arena *arena = arena_of(pool, block);
@@ -278,7 +293,10 @@ void block_publish(struct pool *pool, uint32_t id, const struct pool_key *key,
     emit(pool, &(struct pool_effect){.kind = POOL_EFFECT_STORED,
                                      .arena = block->arena,
                                      .slot = block_slot(pool, block)->number,
-                                     .key = &block->key});
+                                     .key = &block->key,
+                                     .parent = parent,
+                                     .tokens = tokens,
+                                     .num_tokens = block_tokens_of(pool, block)});
 }
 
 void block_unpublish(struct pool *pool, uint32_t id)
@@ -305,8 +323,10 @@ void block_evict(struct pool *pool, uint32_t id, pool_payer by)
     arena->num_evictable--;
     pool->counters.evictions++;
     pool->payers[arena_payer(pool, arena)].evictions_suffered++;
-    if (by != NONE)
+    if (by != NONE) {
         pool->payers[by].evictions_caused++;
+        pool->evictions[(size_t)by * pool->config.max_payers + arena_payer(pool, arena)]++;
+    }
     if (!block_is_current(pool, block)) {
         arena->num_stale--;
         pool->sweeps_pending--;

@@ -67,6 +67,7 @@ struct pool {
     struct account *accounts;     /* [payer][device] */
     struct granule_order *orders; /* [payer][placement] */
     uint8_t *rights;              /* [domain][tenant]: enum pool_right */
+    uint64_t *evictions;          /* [causer][sufferer] */
     struct model *models;
     struct sequence *sequences;
     struct session *sessions;
@@ -94,6 +95,7 @@ struct pool {
 
     struct plan plan;
     uint32_t *hits;  /* scratch [group][position]: matched blocks */
+    pool_payer *givers; /* scratch of evict.c */
     uint32_t *fresh; /* scratch: new blocks, in the order in which they were wanted */
     uint64_t max_fresh;
     uint32_t *path, *token_path; /* scratch: chunks of a table and of token ids, first to last */

@@ -8,10 +8,8 @@
 
 #include "pool/internal.h"
 
-/* Adds to a payer's account on one device, and keeps everything that follows from it. */
-void account_change(struct pool *pool, pool_payer payer, uint32_t device, int64_t charged,
-                    int64_t unheld);
-/* The same on all devices of a placement. */
+/* Adds to a payer's account on all devices of a placement, and to everything that follows from it.
+ */
 void account_change_all(struct pool *pool, pool_payer payer, uint32_t placement, int64_t charged,
                         int64_t unheld);
 

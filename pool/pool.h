@@ -82,7 +82,11 @@ struct pool_effect {
     uint32_t slot;          /* COPY, STORED, REMOVED */
     uint64_t cookie;        /* REPLY */
     int answer;             /* REPLY: 0, an enum pool_answer, or a negative errno */
-    const struct pool_key *key; /* STORED, REMOVED: valid during the call */
+    /* These are valid during the call: */
+    const struct pool_key *key;    /* STORED, REMOVED */
+    const struct pool_key *parent; /* STORED: the key of the block before it; NULL: it is the first */
+    const uint32_t *tokens;        /* STORED: the ids of its tokens */
+    uint32_t num_tokens;
 };
 
 /* Told effects in the order in which they are to be carried out; must not call the pool. */
@@ -400,6 +404,9 @@ struct pool_payer_stats {
     uint64_t query_tokens, hit_tokens;
 };
 int pool_payer_stats(const struct pool *pool, pool_payer payer, struct pool_payer_stats *out_stats);
+
+/* Cached blocks of @sufferer that allocations for @causer evicted. 0 for payers that do not exist. */
+uint64_t pool_evictions(const struct pool *pool, pool_payer causer, pool_payer sufferer);
 
 /* Slots of an arena in the order in which they will be taken; evictable ones in eviction order. */
 enum pool_order { POOL_ORDER_FREE, POOL_ORDER_EVICTABLE };

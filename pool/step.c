@@ -46,6 +46,7 @@ static int row_check(const struct pool *pool, pool_session session, const struct
         return POOL_NOT_FOUND;
     const struct sequence *sequence = &pool->sequences[id];
     if (row->tokens.count == 0 || sequence->is_preempted || sequence->is_mapped ||
+        pool->models[sequence->model].shape.num_layers == 0 || /* opaque: not attended */
         sequence->step != NONE)
         return POOL_INVALID;
     if (sequence_is_busy(sequence))
@@ -215,7 +216,7 @@ int pool_step_end(struct pool *pool, pool_step public, bool is_commit, uint64_t 
 
     if (!step)
         return POOL_NOT_FOUND;
-    if (step->state == STEP_ENDING ||
+    if (step->state == STEP_ENDING || (is_commit && step->state == STEP_COPYING) ||
         (is_commit && step->num_layers_done < step->num_layers && step->num_running == 0))
         return POOL_INVALID;
     if (step->state == STEP_COPYING) { /* whoever waits for the copies gets its answer first */

@@ -9,7 +9,6 @@
 #include "gpu/host/dtype.h"
 
 #include <errno.h>
-#include <immintrin.h>
 #include <math.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -253,7 +252,7 @@ static void run_part(struct gpu_job *job, uint32_t part)
         return;
     }
     for (uint32_t spins = 0; run->writes_left > 0; spins++)
-        spins % 64 == 63 ? (void)sched_yield() : _mm_pause();
+        spins % 64 == 63 ? (void)sched_yield() : cpu_relax();
     if (run->err)
         return;
     part -= run->num_write_parts;

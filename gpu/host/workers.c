@@ -9,10 +9,10 @@
  * Waking a sleeping CPU costs tens of microseconds, so submit wakes one worker, and each worker
  * that starts on a job with parts to spare wakes the next.
  */
+#include "gpu/host/cpu.h"
 #include "gpu/host/workers.h"
 
 #include <errno.h>
-#include <immintrin.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -62,7 +62,7 @@ static uint64_t now_us(void)
 static void pause_briefly(void)
 {
     for (int i = 0; i < 16; i++)
-        _mm_pause();
+        cpu_relax();
 }
 
 static void job_unqueue(struct gpu_workers *workers, struct gpu_job *job)

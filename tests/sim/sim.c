@@ -64,11 +64,12 @@ static void print_replay(void)
     (void)!write(STDERR_FILENO, text, (size_t)length);
 }
 
-/* Asserts in the core, and sim_fail(). */
-static void on_abort(int signal)
+/* Asserts in the core, sim_fail(), and crashes. */
+static void on_signal(int number)
 {
-    (void)signal;
     print_replay();
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
 }
 
 /* Sanitizers end a process in their own way; without them this is not there. */
@@ -162,9 +163,11 @@ int main(int argc, char **argv)
     }
     if (arguments.num_runs == 0)
         arguments.num_runs = arguments.seconds > 0 ? UINT64_MAX : 1;
-    (void)signal(SIGABRT, on_abort);
+    (void)signal(SIGABRT, on_signal);
     if (__sanitizer_set_death_callback)
         __sanitizer_set_death_callback(print_replay);
+    else
+        (void)signal(SIGSEGV, on_signal);
     (void)clock_gettime(CLOCK_MONOTONIC, &begin);
     while (num_runs < arguments.num_runs &&
            (arguments.seconds <= 0 || seconds_since(&begin) < arguments.seconds))

@@ -51,7 +51,7 @@ enum {
     SIM_MAX_ARENAS = 64,
     SIM_MAX_REQUESTS = 64,
     SIM_MAX_EFFECTS = 4096,
-    SIM_MAX_STORED = 1024,
+    SIM_MAX_STORED = 4096,
     SIM_MAX_LINGERING = 128,
     SIM_BUCKETS = 512
 };
@@ -79,6 +79,7 @@ struct sim_slot {
     uint32_t num_tables;               /* scratch of sim_check() */
     uint32_t generation;               /* when it was last seen in a table; 0: never */
     bool was_free;                     /* since then */
+    uint64_t mark;                     /* the last table that was seen to have it */
 };
 
 struct sim_arena {
@@ -197,6 +198,7 @@ struct sim_request {
     uint64_t since_ms;
     uint64_t deadline_ms; /* REQUEST_WAIT */
     struct sim_fill fill;
+    uint64_t run[SIM_MAX_POSITIONS]; /* prefixes of the blocks from fill.position to fill.last */
 };
 
 /* A key that can be found, or that could until a clear. */
@@ -239,6 +241,8 @@ struct sim {
     bool is_draining, has_slices; /* something may be left for pool_advance() */
     uint32_t heat;                /* one token in so many differs from the common prompt */
     uint32_t max_length;
+    bool is_long; /* few long sequences, whose tables take several chunks */
+    uint64_t mark;
     uint32_t failures; /* one copy or attend in so many fails; 0: none */
 
     struct sim_model models[SIM_MAX_MODELS];
@@ -257,6 +261,8 @@ struct sim {
     uint64_t committed_pages[POOL_MAX_DEVICES];
     struct sim_copy copies[SIM_MAX_COPIES];
     uint32_t num_copies;
+    pool_transfer ended_transfer; /* the last of each; 0: none yet */
+    pool_step ended_step;
     struct sim_attend attends[SIM_MAX_ATTENDS];
     uint32_t num_attends;
 

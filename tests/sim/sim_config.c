@@ -30,7 +30,8 @@ static void configure_pool(struct sim *sim)
     struct pool_config *config = &sim->config;
     uint32_t num_devices = 1 + random_below(&sim->random, 3);
 
-    pool_config_init(config, draw_cap(sim, 40, 800), draw_from(sim, pages, ARRAY_SIZE(pages)));
+    pool_config_init(config, draw_cap(sim, 40, sim->is_long ? 3000 : 800),
+                     draw_from(sim, pages, ARRAY_SIZE(pages)));
     config->num_devices = num_devices;
     for (uint32_t i = 0; i < num_devices; i++) {
         uint32_t some = draw_from(sim, pages, ARRAY_SIZE(pages));
@@ -39,6 +40,8 @@ static void configure_pool(struct sim *sim)
         config->devices[i].watermark =
             random_chance(&sim->random, 2) ? 0 : random_below(&sim->random, 4);
     }
+    if (sim->is_long)
+        config->devices[0].pages = config->devices[1].pages = config->devices[2].pages = 250;
     config->max_block_tokens = 16;
     config->max_sequences = draw_cap(sim, 5, SIM_MAX_SEQUENCES);
     config->max_sequence_blocks = draw_cap(sim, 6, SIM_MAX_POSITIONS);
@@ -68,6 +71,8 @@ static void configure_groups(struct sim *sim, struct pool_model_shape *shape)
         group->slots = 1 + random_below(&sim->random, random_chance(&sim->random, 2) ? 4 : 2);
         if (random_chance(&sim->random, 2))
             group->window = 2 + random_below(&sim->random, shape->block_tokens * 3);
+        if (sim->is_long)
+            group->slots = 4;
     }
 }
 
@@ -77,7 +82,8 @@ static void configure_model(struct sim *sim)
     struct sim_model *model = &sim->models[sim->num_models];
     struct pool_model_shape *shape = &model->shape;
 
-    shape->block_tokens = draw_from(sim, block_tokens, ARRAY_SIZE(block_tokens));
+    shape->block_tokens = sim->is_long ? 1 + random_below(&sim->random, 4)
+                                       : draw_from(sim, block_tokens, ARRAY_SIZE(block_tokens));
     shape->num_groups = 1 + random_below(&sim->random, SIM_MAX_GROUPS);
     shape->num_layers =
         shape->num_groups + random_below(&sim->random, SIM_MAX_LAYERS + 1 - shape->num_groups);
@@ -93,8 +99,9 @@ static void configure_model(struct sim *sim)
     sim_expect(sim, err == 0, "model_register: %d", err);
     sim->num_models++;
 
-    /* a pool of one sequence or of many: 3 to 10 blocks each, up to SIM_MAX_TOKENS */
     uint32_t most = shape->block_tokens * (3 + random_below(&sim->random, 8));
+    if (sim->is_long)
+        most = SIM_MAX_TOKENS;
     if (most > sim->max_length)
         sim->max_length = most < SIM_MAX_TOKENS ? most : SIM_MAX_TOKENS;
 }
@@ -146,6 +153,7 @@ void sim_configure(struct sim *sim)
     sim->failures = draw_from(sim, failures, ARRAY_SIZE(failures));
     sim->now_ms = random_below(&sim->random, 1000);
     oracle_init(sim);
+    sim->is_long = random_chance(&sim->random, 10);
     configure_pool(sim);
     pool_tick(sim->pool, sim->now_ms);
     while (sim->num_models < num_models)

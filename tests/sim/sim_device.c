@@ -4,8 +4,9 @@
  * What a device may see, each checked where it happens:
  *  D1  Memory is touched only while its granule is committed, on every rank's device.
  *  D2  Committed granules never exceed a device's budget.
- *  D3  A slot that a copy writes is read or written by nobody else; one that a copy reads is
- *      not written by another copy, and does not lose its memory.
+ *  D3  A slot that a copy writes is read or written by nobody else; one that a copy reads is not
+ *      written by an append or another copy, and does not lose its memory. (The rows of an open step
+ *      behind its complete tokens may be: a copy of a fork then reads what its reader overwrites.)
  *  D4  A published row never changes.
  *  D5  Whoever reads a row finds the word of that prefix.
  */
@@ -322,6 +323,7 @@ void copy_end(struct sim *sim, struct sim_copy *copy, int error)
     device_slot(sim, copy->arena, copy->slot)->num_writing--;
     copy->is_used = false;
     sim->num_copies--;
+    sim->ended_transfer = ended.transfer;
 
     sim_trace(sim, "transfer_done %lu, %d\n", ended.transfer, error);
     int answer = pool_transfer_done(sim->pool, ended.transfer, error);

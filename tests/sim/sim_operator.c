@@ -117,34 +117,76 @@ void event_copy_end(struct sim *sim)
         copy_end(sim, &sim->copies[index], random_chance(&sim->random, sim->failures) ? -5 : 0);
 }
 
-/* Completions, sessions and sequences that do not exist. */
+/* Completions of what has ended, or never was. */
+static void stray_completions(struct sim *sim)
+{
+    int answer = pool_transfer_done(sim->pool, UINT64_MAX - 1, 0);
+
+    sim_expect(sim, answer == POOL_NOT_FOUND, "done of no transfer: %d", answer);
+    if (sim->ended_transfer) {
+        answer = pool_transfer_done(sim->pool, sim->ended_transfer, 0);
+        sim_expect(sim, answer == POOL_NOT_FOUND, "done of an ended transfer: %d", answer);
+    }
+    if (sim->ended_step) {
+        answer = pool_step_attend(sim->pool, sim->ended_step, 0);
+        sim_expect(sim, answer == POOL_NOT_FOUND, "attend of an ended step: %d", answer);
+        answer = pool_step_attended(sim->pool, sim->ended_step, 0, 0);
+        sim_expect(sim, answer == POOL_NOT_FOUND, "attended of an ended step: %d", answer);
+        answer = pool_step_end(sim->pool, sim->ended_step, true, ++sim->next_cookie);
+        sim_expect(sim, answer == POOL_NOT_FOUND, "end of an ended step: %d", answer);
+    }
+}
+
+/* A domain that the tenant may not fill, and a tenant that does not exist. */
+static void stray_prompts(struct sim *sim)
+{
+    struct pool_alloc_options options = {.take = POOL_TAKE_ALL};
+    struct pool_name name = {0, 1000};
+    struct sim_prompt prompt;
+    struct pool_found found;
+
+    engine_prompt(sim, &prompt);
+    for (uint32_t i = 0; i < sim->num_payers; i++) {
+        if (i == prompt.payer || (sim->payers[i].rights[prompt.payer] & POOL_MAY_FILL))
+            continue;
+        prompt.prompt.domain = sim->payers[i].id;
+        int answer = pool_alloc(sim->pool, name, &prompt.prompt, &options, &found);
+        sim_expect(sim, answer == POOL_NOT_FOUND, "alloc in a foreign domain: %d", answer);
+        answer = pool_match(sim->pool, &prompt.prompt, &found);
+        sim_expect(sim, answer == POOL_NOT_FOUND, "match in a foreign domain: %d", answer);
+    }
+    prompt.prompt.tenant = prompt.prompt.domain = SIM_MAX_PAYERS;
+    int answer = pool_match(sim->pool, &prompt.prompt, &found);
+    sim_expect(sim, answer == POOL_NOT_FOUND, "match of no tenant: %d", answer);
+}
+
+/* Whatever does not exist is NOT_FOUND, and has no effect. */
 void event_stray(struct sim *sim)
 {
     struct pool_name nobody = {random_below(&sim->random, 1000) + 1000, 1};
     uint32_t session = sim_pick(sim, SIM_MAX_SESSIONS, sim_is_session);
-    pool_transfer transfer = random_below(&sim->random, SIM_MAX_COPIES);
+    uint64_t before = sim_digest(sim);
 
-    for (uint32_t i = 0; i < SIM_MAX_COPIES; i++)
-        if (sim->copies[i].is_used && sim->copies[i].transfer == transfer)
-            transfer = POOL_NONE - 1;
-    int answer = pool_transfer_done(sim->pool, transfer, 0);
-    sim_expect(sim, answer == POOL_NOT_FOUND, "done of no transfer: %d", answer);
-    answer = pool_fill(sim->pool, nobody);
+    stray_completions(sim);
+    stray_prompts(sim);
+    int answer = pool_fill(sim->pool, nobody);
     sim_expect(sim, answer == POOL_NOT_FOUND, "fill in no session: %d", answer);
     if (session != SIM_NONE) {
         nobody = (struct pool_name){sim->sessions[session].id, UINT64_MAX};
         answer = pool_release(sim->pool, nobody, ++sim->next_cookie);
         sim_expect(sim, answer == POOL_NOT_FOUND, "release of no sequence: %d", answer);
         answer = pool_session_detach(sim->pool, nobody.session);
-        sim_expect(sim, answer > 0, "detach of a live session: %d", answer);
+        sim_expect(sim, answer == POOL_NOT_FOUND, "detach of a live session: %d", answer);
     }
-    sim_expect(sim, sim->num_effects == 0, "a stray call had effects");
+    sim_expect(sim, sim->num_effects == 0 && sim_digest(sim) == before,
+               "a stray call did something");
+    sim->is_idle = false;
 }
 
 /* Poisons the free slots of an arena: whoever still reads one will see it. */
 void event_free_slots(struct sim *sim)
 {
-    uint32_t index = random_below(&sim->random, SIM_MAX_ARENAS), slots[1024];
+    uint32_t index = random_below(&sim->random, SIM_MAX_ARENAS), slots[4096];
 
     for (uint32_t i = 0; i < SIM_MAX_ARENAS && !sim->arenas[index].is_used; i++)
         index = (index + 1) % SIM_MAX_ARENAS;

@@ -71,6 +71,8 @@ static void draft_draw(struct sim *sim, struct step_draft *draft)
 
     draft->num_rows = 0;
     draft->is_refused = false;
+    if (first != SIM_NONE && is_careless && can_step(&sim->sequences[first]))
+        draft_add(sim, draft, first); /* it comes again below */
     for (uint32_t i = 0; first != SIM_NONE && i < SIM_MAX_SEQUENCES && draft->num_rows < want;
          i++) {
         uint32_t index = (first + i) % SIM_MAX_SEQUENCES;
@@ -198,6 +200,8 @@ static void step_close(struct sim *sim, struct sim_step *step, bool is_commit)
         if (sim->attends[i].is_used && sim->attends[i].sim_step == (uint32_t)(step - sim->steps))
             sim->attends[i].sim_step = SIM_NONE;
     step->state = SIM_STEP_FREE;
+    if (step->num_running == 0)
+        sim->ended_step = step->id;
 }
 
 /* Its session has ended: what runs goes on, and nobody waits for it. */

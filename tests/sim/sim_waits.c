@@ -46,11 +46,14 @@ void event_wait(struct sim *sim)
                                 .hash = prompt.hash[match + block_tokens - 1]};
         sim_expect(sim, found.arriving > 0 && oracle_has_filler(sim, &fill),
                    "a wait for what nobody fills");
-        engine_request(sim, &(struct sim_request){.kind = REQUEST_WAIT,
-                                                  .cookie = cookie,
-                                                  .session = session,
-                                                  .deadline_ms = deadline,
-                                                  .fill = fill});
+        struct sim_request request = {.kind = REQUEST_WAIT,
+                                      .cookie = cookie,
+                                      .session = session,
+                                      .deadline_ms = deadline,
+                                      .fill = fill};
+        for (uint32_t at = fill.position; at <= fill.last; at++)
+            request.run[at - fill.position] = prompt.hash[(at + 1) * block_tokens - 1];
+        engine_request(sim, &request);
     }
     sim_settle(sim);
 }
