@@ -1,4 +1,5 @@
 /* daemon/main.c - kvpoold: arguments, configuration, the server. */
+#include "daemon/capacity.h"
 #include "daemon/config.h"
 #include "daemon/log.h"
 #include "daemon/server.h"
@@ -13,6 +14,7 @@
 static void usage(FILE *out)
 {
     fputs("usage: kvpoold [--config FILE] [--check-config | --print-config]\n"
+          "       kvpoold capacity ...\n"
           "Owns KV-cache memory for the inference engines of this machine.\n"
           "  --config FILE    settings, tenants and domains (YAML); without it: the defaults\n"
           "  --check-config   say what is wrong with the file, and exit\n"
@@ -83,6 +85,8 @@ int main(int argc, char **argv)
     struct config *config;
     int option;
 
+    if (argc > 1 && strcmp(argv[1], "capacity") == 0)
+        return capacity_command(argc - 1, argv + 1);
     while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
         if (option == 'c') {
             path = optarg;

@@ -78,7 +78,8 @@ static int stats_make(struct server *server, char *boot_text, size_t size)
                    {.rows = verb_rows, .num_rows = ARRAY_SIZE(verb_rows), .base = server->requests}},
         .max_payers = (uint32_t)server->config->max_payers,
         .num_labels = (uint32_t)server->config->metric_tenants,
-        .version = KVPOOL_VERSION};
+        .version = KVPOOL_VERSION,
+        .evictions = pool_evictions};
 
     for (size_t at = 0; at < sizeof(server->boot_id) && 2 * at + 2 < size; at++)
         (void)snprintf(boot_text + 2 * at, 3, "%02x", server->boot_id[at]);
@@ -168,6 +169,9 @@ void server_block_event(struct server *server, const struct pool_effect *effect)
     const struct arena_memory *arena = &server->effects.arenas[effect->arena];
     const struct events_block block = {.is_stored = effect->kind == POOL_EFFECT_STORED,
                                        .key = *effect->key,
+                                       .parent = effect->parent,
+                                       .tokens = effect->tokens,
+                                       .num_tokens = effect->num_tokens,
                                        .domain = server->tenants.payers[arena->domain].name,
                                        .model = server->models.models[arena->model].name,
                                        .group = arena->group};
