@@ -177,9 +177,11 @@ struct pool_arena_description {
 };
 int pool_arena_describe(const struct pool *pool, uint32_t arena,
                         struct pool_arena_description *out_description);
-/* POOL_NOT_FOUND until its first allocation. */
+/* POOL_NOT_FOUND until its first allocation, or pool_arena_reserve(). */
 int pool_arena_find(const struct pool *pool, pool_payer domain, pool_model model, uint32_t group,
                     uint32_t *out_arena);
+/* Makes the arenas of all groups before the first allocation does. LIMIT: no more of them. */
+int pool_arena_reserve(struct pool *pool, pool_payer domain, pool_model model);
 
 /* ---- sessions ------------------------------------------------------------------------------- */
 
@@ -304,9 +306,21 @@ struct pool_place {
     bool is_shared; /* in the shared domain's arena, not in the sequence's own */
 };
 
+/* The same of @count full blocks from @first on: one walk. */
+int pool_sequence_keys(struct pool *pool, struct pool_name name, uint64_t first, uint64_t count,
+                       struct pool_key *out);
+
 /* Copies up to @max entries of one group's table; @out_count says how many there are. */
 int pool_table(struct pool *pool, struct pool_name name, uint32_t group, struct pool_place *out,
                uint32_t max, uint32_t *out_count);
+
+/*
+ * Whether the bytes of blocks [@first, @first + @count) of one group may be written from outside: 0
+ * only if all are there, unpublished, of the sequence's own domain, in no other table and in no
+ * transfer, and no step is open. INVALID else.
+ */
+int pool_may_write(struct pool *pool, struct pool_name name, uint32_t group, uint32_t first,
+                   uint32_t count);
 
 /* STALE unless the slot has a block and still this generation. */
 int pool_place_verify(struct pool *pool, uint32_t arena, uint32_t slot, uint32_t generation);

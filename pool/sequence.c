@@ -87,7 +87,8 @@ static int do_truncate(struct pool *pool, uint32_t id, uint64_t num_tokens)
         return POOL_INVALID;
     for (uint32_t group = 0; group < num_groups_of(pool, sequence); group++) {
         if (window_start(&pool->models[sequence->model], group, num_tokens) <
-            sequence->first_kept[group] && num_tokens > 0)
+                sequence->first_kept[group] &&
+            num_tokens > 0)
             return POOL_INVALID; /* a block that the next token reads is gone */
     }
     if (length < sequence->num_positions && !table_can_write(pool, sequence, length, length))
@@ -235,8 +236,7 @@ int pool_sequence_tokens(struct pool *pool, struct pool_name name, uint64_t firs
 {
     uint32_t id = sequence_find(pool, name);
 
-    return id == NONE ? POOL_NOT_FOUND
-                      : tokens_copy(pool, &pool->sequences[id], first, count, out);
+    return id == NONE ? POOL_NOT_FOUND : tokens_copy(pool, &pool->sequences[id], first, count, out);
 }
 
 int pool_sequence_key(struct pool *pool, struct pool_name name, uint64_t position,
@@ -251,6 +251,59 @@ int pool_sequence_key(struct pool *pool, struct pool_name name, uint64_t positio
         return POOL_INVALID;
     tokens_path(pool, sequence, (uint32_t)position);
     *out_key = *tokens_key_at(pool, sequence, (uint32_t)position, (uint32_t)position);
+    return 0;
+}
+
+int pool_sequence_keys(struct pool *pool, struct pool_name name, uint64_t first, uint64_t count,
+                       struct pool_key *out)
+{
+    uint32_t id = sequence_find(pool, name);
+
+    if (id == NONE)
+        return POOL_NOT_FOUND;
+    const struct sequence *sequence = &pool->sequences[id];
+    uint64_t num_full = sequence->length / pool->models[sequence->model].shape.block_tokens;
+    if (first > num_full || count > num_full - first)
+        return POOL_INVALID;
+    if (count == 0)
+        return 0;
+    tokens_path(pool, sequence, (uint32_t)first);
+    for (uint64_t at = 0; at < count; at++)
+        out[at] = *tokens_key_at(pool, sequence, (uint32_t)first, (uint32_t)(first + at));
+    return 0;
+}
+
+/* No other table reaches position @first through a chunk that it shares. */
+static bool has_own_chunks(struct pool *pool, const struct sequence *sequence, uint32_t first)
+{
+    uint32_t num_chunks = table_path(pool, sequence, first);
+
+    for (uint32_t at = 0; at < num_chunks; at++) {
+        if (chunk_at(pool->table_chunks, pool->path[at])->refs > 1)
+            return false;
+    }
+    return true;
+}
+
+int pool_may_write(struct pool *pool, struct pool_name name, uint32_t group, uint32_t first,
+                   uint32_t count)
+{
+    uint32_t id = sequence_find(pool, name);
+
+    if (id == NONE)
+        return POOL_NOT_FOUND;
+    const struct sequence *sequence = &pool->sequences[id];
+    if (group >= num_groups_of(pool, sequence) || sequence->step != POOL_NONE || count == 0 ||
+        sequence_is_busy(sequence) || first < sequence->num_shared ||
+        first > sequence->num_positions || count > sequence->num_positions - first ||
+        !has_own_chunks(pool, sequence, first))
+        return POOL_INVALID;
+    for (uint32_t at = first; at < first + count; at++) {
+        uint32_t block = table_at(pool, sequence, first, at)[group].block;
+        if (block == NONE || pool->blocks[block].state != BLOCK_PRIVATE ||
+            pool->blocks[block].holds > 1 || pool->blocks[block].num_readers > 0)
+            return POOL_INVALID;
+    }
     return 0;
 }
 

@@ -4,7 +4,10 @@
 #include "pool/arena.h"
 #include "pool/block.h"
 
-#define COUNTER(field, help) {#field, help, offsetof(struct counters, field)}
+#define COUNTER(field, help)                                                                       \
+    {                                                                                              \
+#field, help, offsetof(struct counters, field)                                             \
+    }
 /* clang-format off */
 static const struct counter {
     const char *name, *help;
@@ -139,6 +142,13 @@ int pool_arena_find(const struct pool *pool, pool_payer domain, pool_model model
     return 0;
 }
 
+int pool_arena_reserve(struct pool *pool, pool_payer domain, pool_model model)
+{
+    if (!payer_exists(pool, domain) || !model_exists(pool, model))
+        return POOL_NOT_FOUND;
+    return shelf_get(pool, domain, model) == NONE ? POOL_LIMIT : 0;
+}
+
 int pool_arena_describe(const struct pool *pool, uint32_t id,
                         struct pool_arena_description *out_description)
 {
@@ -165,9 +175,8 @@ size_t pool_arena_order(const struct pool *pool, uint32_t id, enum pool_order or
     const struct arena *arena = &pool->arenas[id];
     uint32_t at = order == POOL_ORDER_FREE ? arena->free.head : arena->evictable.head;
     while (at != NONE) {
-        const struct slot *slot = order == POOL_ORDER_FREE
-                                      ? &pool->slots[at]
-                                      : block_slot(pool, &pool->blocks[at]);
+        const struct slot *slot =
+            order == POOL_ORDER_FREE ? &pool->slots[at] : block_slot(pool, &pool->blocks[at]);
         if (count < max)
             out[count] = slot->number;
         count++;

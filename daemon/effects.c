@@ -1,0 +1,495 @@
+/* daemon/effects.c - granules gain and lose memory, blocks are copied, replies are passed on. */
+#include "daemon/effects.h"
+
+#include "daemon/server.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What an operation of the device is, in its cookie. */
+enum { COOKIE_GRANULE = 1, COOKIE_COPY = 2, COOKIE_ATTEND = 3, COOKIE_TRIM = 4, COOKIE_SHIFT = 60, AHEAD_GRANULES = 8 };
+
+static struct fifo fifo_of(uint64_t room)
+{
+    uint32_t size = 1;
+
+    while (size < room)
+        size *= 2;
+    return (struct fifo){.mask = size - 1};
+}
+
+static uint32_t fifo_push(struct fifo *fifo)
+{
+    assert(fifo->tail - fifo->head <= fifo->mask);
+    return (uint32_t)(fifo->tail++ & fifo->mask);
+}
+
+static bool fifo_is_empty(const struct fifo *fifo)
+{
+    return fifo->head == fifo->tail;
+}
+
+int effects_init(struct server *server, uint32_t max_blocks, uint32_t max_transfers)
+{
+    struct effects *effects = &server->effects;
+    const struct config *config = server->config;
+    uint64_t pages = config->pool_bytes / config->page_bytes;
+    uint64_t granules = 2 * (pages < max_blocks ? pages : max_blocks) + AHEAD_GRANULES + 1024;
+
+    effects->max_arenas = (uint32_t)config->max_arenas;
+    effects->max_pages = (uint32_t)pages;
+    effects->ahead_granules = AHEAD_GRANULES;
+    effects->granule_fifo = fifo_of(granules);
+    effects->commit_fifo = fifo_of(granules);
+    effects->copy_fifo = fifo_of(max_transfers);
+    effects->reply_fifo = fifo_of(config->max_sequences + config->max_waiters + config->max_steps);
+    effects->arenas = calloc(effects->max_arenas, sizeof(*effects->arenas));
+    effects->granule_work =
+        calloc(effects->granule_fifo.mask + 1, sizeof(*effects->granule_work));
+    effects->commits = calloc(effects->commit_fifo.mask + 1, sizeof(*effects->commits));
+    effects->copies = calloc(effects->copy_fifo.mask + 1, sizeof(*effects->copies));
+    effects->replies = calloc(effects->reply_fifo.mask + 1, sizeof(*effects->replies));
+    effects->transfers = calloc(max_transfers, sizeof(*effects->transfers));
+    if (!effects->arenas || !effects->granule_work || !effects->commits || !effects->copies ||
+        !effects->replies || !effects->transfers)
+        return -ENOMEM;
+    return 0;
+}
+
+void effects_finish(struct server *server)
+{
+    struct effects *effects = &server->effects;
+
+    for (uint32_t arena = 0; effects->arenas && arena < effects->max_arenas; arena++)
+        free(effects->arenas[arena].granules);
+    free(effects->arenas);
+    free(effects->granule_work);
+    free(effects->commits);
+    free(effects->copies);
+    free(effects->replies);
+    free(effects->transfers);
+}
+
+/* ---- arenas --------------------------------------------------------------------------------- */
+
+int effects_open_arena(struct server *server, uint32_t number)
+{
+    struct effects *effects = &server->effects;
+    struct pool_arena_description description;
+
+    if (number >= effects->max_arenas ||
+        pool_arena_describe(server->pool, number, &description))
+        return -ENOENT;
+    struct arena_memory *arena = &effects->arenas[number];
+    if (arena->is_open)
+        return 0;
+    const struct model *model = models_of_pool(&server->models, description.model);
+    const struct model_group *group = &model->groups[description.group];
+    struct gpu_arena_options options = {
+        .granule = group->granule,
+        .block_bytes = group->block_bytes,
+        .max_granules = effects->max_pages / group->granule.pages,
+        .is_shared = tenants_is_domain(&server->tenants, description.domain)};
+    if (!arena->granules) /* once an arena, not on the request path of later ones */
+        arena->granules = calloc(options.max_granules, sizeof(*arena->granules));
+    if (!arena->granules)
+        return -ENOMEM;
+    int err = gpu_arena_open(server->device, number, &options);
+    if (err)
+        return err;
+    arena->is_open = true;
+    arena->max_granules = options.max_granules;
+    arena->granule = group->granule;
+    arena->block_bytes = group->block_bytes;
+    arena->domain = description.domain;
+    arena->model = description.model;
+    arena->group = description.group;
+    return 0;
+}
+
+void *effects_address(struct server *server, uint32_t number, uint32_t slot)
+{
+    const struct arena_memory *arena = &server->effects.arenas[number];
+
+    if (number >= server->effects.max_arenas || !arena->is_open || slot == 0)
+        return NULL;
+    uint32_t granule = (slot - 1) / arena->granule.slots;
+    if (granule >= arena->max_granules || arena->granules[granule].memory != MEMORY_THERE)
+        return NULL;
+    return (char *)gpu_arena_base(server->device, number) +
+           (uint64_t)(slot - 1) * arena->granule.stride_bytes;
+}
+
+/* ---- told by the pool ----------------------------------------------------------------------- */
+
+static void queue_granule(struct effects *effects, uint32_t arena, uint32_t granule)
+{
+    struct granule_state *state = &effects->arenas[arena].granules[granule];
+
+    if (state->is_queued)
+        return;
+    state->is_queued = true;
+    effects->granule_work[fifo_push(&effects->granule_fifo)] = (struct granule_ref){arena, granule};
+}
+
+static void emit_commit(struct server *server, uint32_t number, uint32_t granule)
+{
+    struct effects *effects = &server->effects;
+    struct arena_memory *arena = &effects->arenas[number];
+
+    if (effects_open_arena(server, number)) {
+        effects->counters.failed_commits++;
+        return; /* no address: whatever touches it is answered with FAILED */
+    }
+    struct granule_state *state = &arena->granules[granule];
+    arena->last_wanted = granule;
+    effects->num_growing += !arena->is_growing;
+    arena->is_growing = true;
+    state->is_wanted = true;
+    if (state->memory == MEMORY_THERE && !state->must_leave) {
+        arena->num_ahead--;
+        return;
+    }
+    state->number = effects->next_commit++;
+    effects->commits[fifo_push(&effects->commit_fifo)] =
+        (struct commit_effect){{number, granule}, state->number};
+    if (state->memory == MEMORY_COMING && !state->must_leave)
+        arena->num_ahead--;
+    else
+        queue_granule(effects, number, granule);
+}
+
+static void emit_decommit(struct effects *effects, uint32_t number, uint32_t granule)
+{
+    struct arena_memory *arena = &effects->arenas[number];
+
+    if (!arena->is_open)
+        return;
+    struct granule_state *state = &arena->granules[granule];
+    state->is_wanted = false;
+    state->must_leave = state->memory != MEMORY_NONE;
+    queue_granule(effects, number, granule);
+}
+
+void effects_emit(void *context, const struct pool_effect *effect)
+{
+    struct server *server = context;
+    struct effects *effects = &server->effects;
+
+    switch (effect->kind) {
+    case POOL_EFFECT_COMMIT:
+        emit_commit(server, effect->arena, effect->index);
+        break;
+    case POOL_EFFECT_DECOMMIT:
+        emit_decommit(effects, effect->arena, effect->index);
+        break;
+    case POOL_EFFECT_COPY:
+        effects->copies[fifo_push(&effects->copy_fifo)] = (struct copy_effect){
+            .transfer = effect->transfer,
+            .copy = {.from = {.arena = effect->from_arena, .slot = effect->from_slot},
+                     .to = {.arena = effect->arena, .slot = effect->slot}}};
+        break;
+    case POOL_EFFECT_REPLY:
+        effects->replies[fifo_push(&effects->reply_fifo)] =
+            (struct reply_effect){effect->cookie, effect->answer};
+        break;
+    case POOL_EFFECT_STORED:
+    case POOL_EFFECT_REMOVED:
+        server_block_event(server, effect);
+        break;
+    }
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+static uint64_t granule_cookie(uint32_t arena, uint32_t granule)
+{
+    return (uint64_t)COOKIE_GRANULE << COOKIE_SHIFT | (uint64_t)arena << 32 | granule;
+}
+
+/* Takes memory away that is only ahead, so that a granule that is wanted gets it. */
+static void give_up_ahead(struct server *server)
+{
+    struct effects *effects = &server->effects;
+
+    for (uint32_t number = 0; number < effects->max_arenas; number++) {
+        struct arena_memory *arena = &effects->arenas[number];
+        for (uint32_t granule = 0; arena->num_ahead > 0 && granule < arena->max_granules;
+             granule++) {
+            struct granule_state *state = &arena->granules[granule];
+            if (state->is_wanted || state->must_leave || state->memory != MEMORY_THERE)
+                continue;
+            state->must_leave = true;
+            arena->num_ahead--;
+            queue_granule(effects, number, granule);
+            return;
+        }
+    }
+}
+
+/* Hands one granule to the device. Returns whether it is done with the queue for now. */
+static bool granule_submit(struct server *server, struct granule_ref ref)
+{
+    struct effects *effects = &server->effects;
+    struct granule_state *state = &effects->arenas[ref.arena].granules[ref.granule];
+    uint64_t cookie = granule_cookie(ref.arena, ref.granule);
+    int err;
+
+    if (state->must_leave && state->memory == MEMORY_THERE) {
+        err = gpu_decommit(server->device, ref.arena, ref.granule, cookie);
+        if (err == 0) {
+            state->memory = MEMORY_LEAVING;
+            effects->counters.decommits++;
+        }
+    } else if (state->is_wanted && state->memory == MEMORY_NONE) {
+        err = gpu_commit(server->device, ref.arena, ref.granule, cookie);
+        if (err == 0) {
+            state->memory = MEMORY_COMING;
+            effects->counters.commits++;
+        } else if (err == -EDQUOT) {
+            effects->counters.waits_for_memory++;
+        } else if (err < 0) {
+            effects->counters.failed_commits++;
+        }
+    } else {
+        return true; /* an operation on it is under way, or there is nothing to do any more */
+    }
+    effects->num_operations += err == 0;
+    return err == 0;
+}
+
+static void submit_granules(struct server *server)
+{
+    struct effects *effects = &server->effects;
+    uint64_t end = effects->granule_fifo.tail;
+    uint64_t first_end = end;
+
+    effects->is_short = false;
+    while (effects->granule_fifo.head < end) {
+        struct granule_ref ref =
+            effects->granule_work[effects->granule_fifo.head++ & effects->granule_fifo.mask];
+        effects->arenas[ref.arena].granules[ref.granule].is_queued = false;
+        if (granule_submit(server, ref))
+            continue;
+        effects->is_short = true;
+        bool is_first = effects->granule_fifo.head <= first_end;
+        if (is_first)
+            give_up_ahead(server);
+        queue_granule(effects, ref.arena, ref.granule);
+        end += is_first; /* what was given up is submitted in this pass, each only once */
+    }
+}
+
+static void granule_end(struct server *server, uint64_t cookie, int status)
+{
+    struct effects *effects = &server->effects;
+    uint32_t number = (uint32_t)(cookie >> 32) & 0xFFFFFFF, granule = (uint32_t)cookie;
+    struct arena_memory *arena = &effects->arenas[number];
+    struct granule_state *state = &arena->granules[granule];
+    bool was_coming = state->memory == MEMORY_COMING;
+
+    if (was_coming) {
+        state->memory = status == 0 ? MEMORY_THERE : MEMORY_NONE;
+        effects->counters.failed_commits += status != 0;
+        if (status != 0 && !state->is_wanted && !state->must_leave)
+            arena->num_ahead--;
+        state->must_leave &= status == 0;
+    } else {
+        state->memory = status == 0 ? MEMORY_NONE : MEMORY_THERE;
+        state->must_leave = status != 0;
+    }
+    if (status == 0 || !was_coming) /* a commit that failed waits for effects_retry() */
+        queue_granule(effects, number, granule);
+    else if (state->is_wanted)
+        effects->is_short = true;
+}
+
+void effects_retry(struct server *server)
+{
+    struct effects *effects = &server->effects;
+
+    for (uint64_t at = effects->commit_fifo.head; at < effects->commit_fifo.tail; at++) {
+        struct granule_ref ref = effects->commits[at & effects->commit_fifo.mask].ref;
+        queue_granule(effects, ref.arena, ref.granule);
+    }
+}
+
+bool effects_passed(struct effects *effects, uint64_t mark)
+{
+    while (!fifo_is_empty(&effects->commit_fifo)) {
+        const struct commit_effect *commit =
+            &effects->commits[effects->commit_fifo.head & effects->commit_fifo.mask];
+        const struct granule_state *state =
+            &effects->arenas[commit->ref.arena].granules[commit->ref.granule];
+        if (state->is_wanted && state->number == commit->number &&
+            (state->memory != MEMORY_THERE || state->must_leave))
+            return commit->number >= mark;
+        effects->commit_fifo.head++;
+    }
+    return true;
+}
+
+/* ---- ahead ---------------------------------------------------------------------------------- */
+
+/*
+ * E4: in an arena that has granules in use, the next few indices (the pool takes the lowest) get
+ * memory before they are asked for, while the budget has room.
+ */
+static void commit_ahead(struct server *server, uint32_t number)
+{
+    struct effects *effects = &server->effects;
+    struct arena_memory *arena = &effects->arenas[number];
+
+    for (uint32_t granule = arena->last_wanted;
+         arena->num_ahead < effects->ahead_granules && granule < arena->max_granules; granule++) {
+        struct granule_state *state = &arena->granules[granule];
+        if (state->memory != MEMORY_NONE || state->is_wanted)
+            continue;
+        if (gpu_commit(server->device, number, granule, granule_cookie(number, granule)))
+            return;
+        state->memory = MEMORY_COMING;
+        arena->num_ahead++;
+        effects->num_operations++;
+        effects->counters.commits_ahead++;
+    }
+}
+
+static void commit_all_ahead(struct server *server)
+{
+    struct effects *effects = &server->effects;
+
+    if (effects->is_short || !fifo_is_empty(&effects->granule_fifo))
+        return;
+    for (uint32_t number = 0; effects->num_growing > 0 && number < effects->max_arenas; number++) {
+        if (!effects->arenas[number].is_growing)
+            continue;
+        effects->arenas[number].is_growing = false;
+        effects->num_growing--;
+        commit_ahead(server, number);
+    }
+}
+
+/* ---- copies --------------------------------------------------------------------------------- */
+
+/* 0: not yet; 1: go; -1: it never can. */
+static int copy_may_go(struct server *server, const struct copy_effect *copy)
+{
+    const struct arena_memory *to = &server->effects.arenas[copy->copy.to.arena];
+
+    if (!to->is_open)
+        return -1;
+    return effects_address(server, copy->copy.to.arena, copy->copy.to.slot) &&
+           effects_address(server, copy->copy.from.arena, copy->copy.from.slot);
+}
+
+static void copy_end(struct server *server, pool_transfer transfer, int status)
+{
+    server->effects.counters.copies++;
+    (void)pool_transfer_done(server->pool, transfer, status); /* not under way: counted there */
+}
+
+/* The pool's number is 64 bits wide: it is kept by its lower half, its record, until the end. */
+static uint64_t copy_cookie(struct effects *effects, pool_transfer transfer)
+{
+    effects->transfers[(uint32_t)transfer] = transfer;
+    return (uint64_t)COOKIE_COPY << COOKIE_SHIFT | (uint32_t)transfer;
+}
+
+static void submit_copies(struct server *server)
+{
+    struct effects *effects = &server->effects;
+    uint64_t end = effects->copy_fifo.tail;
+
+    while (effects->copy_fifo.head < end) {
+        struct copy_effect copy =
+            effects->copies[effects->copy_fifo.head++ & effects->copy_fifo.mask];
+        int go = copy_may_go(server, &copy);
+        int err = go < 0 ? -EIO : GPU_BUSY;
+        if (go > 0)
+            err = gpu_copy(server->device, &copy.copy, 1, copy_cookie(effects, copy.transfer));
+        if (err == GPU_BUSY)
+            effects->copies[fifo_push(&effects->copy_fifo)] = copy;
+        else if (err)
+            copy_end(server, copy.transfer, err);
+        else
+            effects->num_operations++;
+    }
+}
+
+void effects_trim(struct server *server, uint32_t arena)
+{
+    int err = gpu_trim(server->device, arena, (uint64_t)COOKIE_TRIM << COOKIE_SHIFT);
+
+    server->effects.num_operations += err == 0; /* else it is tried again in a second */
+}
+
+uint64_t effects_attend_cookie(const struct call *call)
+{
+    return (uint64_t)COOKIE_ATTEND << COOKIE_SHIFT |
+           waiting_cookie(&call->server->waitings, call->waiting);
+}
+
+/* It was queued, so its record waits for it, whatever became of its session. */
+static void attend_end(struct server *server, uint64_t cookie, int status)
+{
+    uint64_t of_waiting = cookie & ((UINT64_C(1) << COOKIE_SHIFT) - 1);
+    struct waiting *waiting = waiting_find(&server->waitings, of_waiting);
+
+    assert(waiting && waiting->what == WAITING_ATTEND);
+    steps_attended(server, waiting, status);
+}
+
+/* ---- the loop's part ------------------------------------------------------------------------ */
+
+bool effects_reap(struct server *server)
+{
+    struct gpu_completion completions[64];
+    size_t count, total = 0;
+
+    while ((count = gpu_device_reap(server->device, completions, ARRAY_SIZE(completions))) > 0) {
+        for (size_t i = 0; i < count; i++) {
+            uint64_t cookie = completions[i].cookie;
+            if (cookie >> COOKIE_SHIFT == COOKIE_COPY)
+                copy_end(server, server->effects.transfers[(uint32_t)cookie], completions[i].status);
+            else if (cookie >> COOKIE_SHIFT == COOKIE_ATTEND)
+                attend_end(server, cookie, completions[i].status);
+            else if (cookie >> COOKIE_SHIFT == COOKIE_GRANULE)
+                granule_end(server, cookie, completions[i].status);
+        }
+        server->effects.num_operations -= (uint32_t)count;
+        total += count;
+    }
+    return total > 0;
+}
+
+static bool pass_replies(struct server *server)
+{
+    struct effects *effects = &server->effects;
+    bool any = !fifo_is_empty(&effects->reply_fifo);
+
+    while (!fifo_is_empty(&effects->reply_fifo)) {
+        struct reply_effect reply =
+            effects->replies[effects->reply_fifo.head++ & effects->reply_fifo.mask];
+        waiting_pool_reply(server, reply.cookie, reply.answer);
+    }
+    return any;
+}
+
+bool effects_run(struct server *server)
+{
+    struct effects *effects = &server->effects;
+    bool any = false;
+
+    if (effects->num_operations > 0)
+        any = effects_reap(server);
+    if (!fifo_is_empty(&effects->granule_fifo))
+        submit_granules(server);
+    if (!fifo_is_empty(&effects->copy_fifo))
+        submit_copies(server);
+    any |= pass_replies(server);
+    if (effects->num_growing > 0)
+        commit_all_ahead(server);
+    return any;
+}

@@ -1,0 +1,115 @@
+/* daemon/main.c - kvpoold: arguments, configuration, the server. */
+#include "daemon/capacity.h"
+#include "daemon/config.h"
+#include "daemon/log.h"
+#include "daemon/server.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+static void usage(FILE *out)
+{
+    fputs("usage: kvpoold [--config FILE] [--check-config | --print-config]\n"
+          "       kvpoold capacity ...\n"
+          "Owns KV-cache memory for the inference engines of this machine.\n"
+          "  --config FILE    settings, tenants and domains (YAML); without it: the defaults\n"
+          "  --check-config   say what is wrong with the file, and exit\n"
+          "  --print-config   print the settings as they are, and exit\n"
+          "SIGHUP: tenants, domains and quotas are read again. SIGTERM: drain, then exit.\n\n",
+          out);
+    config_print_help(out);
+}
+
+/* Signals come through a descriptor; a reader that went away is an error of the write. */
+static void signals_block(void)
+{
+    sigset_t signals;
+
+    (void)sigemptyset(&signals);
+    (void)sigaddset(&signals, SIGHUP);
+    (void)sigaddset(&signals, SIGTERM);
+    (void)sigaddset(&signals, SIGINT);
+    (void)sigprocmask(SIG_BLOCK, &signals, NULL); /* before any thread: all inherit it */
+    (void)signal(SIGPIPE, SIG_IGN);
+}
+
+static int directories_make(const struct config *config)
+{
+    if (mkdir(config->run_directory, 0755) < 0 && errno != EEXIST)
+        return -errno;
+    return mkdir(config->state_directory, 0700) < 0 && errno != EEXIST ? -errno : 0;
+}
+
+static int run(struct config *config, const char *path)
+{
+    struct server *server;
+    int err = directories_make(config);
+
+    if (!err)
+        err = server_create(config, path, &server);
+    if (err) {
+        log_event(LOG_ERROR, "start_failed", log_error("error", err));
+        return EXIT_FAILURE;
+    }
+    log_event(LOG_NOTICE, "ready", log_text("run_directory", config->run_directory),
+              log_number("pool_bytes", config->pool_bytes));
+    err = server_run(server);
+    log_event(LOG_NOTICE, "stopped", log_error("error", err));
+    server_destroy(server);
+    return err ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+static int load(const char *path, struct config **out_config)
+{
+    static struct config_error error;
+    int answer = config_load(path, out_config, &error);
+
+    for (size_t at = 0; at < error.count && at < CONFIG_MAX_ERRORS; at++)
+        fprintf(stderr, "%s\n", error.texts[at]);
+    return answer;
+}
+
+int main(int argc, char **argv)
+{
+    enum { RUN, CHECK, PRINT } what = RUN;
+    static const struct option options[] = {{"config", required_argument, NULL, 'c'},
+                                            {"check-config", no_argument, NULL, 'C'},
+                                            {"print-config", no_argument, NULL, 'P'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    const char *path = NULL;
+    struct config *config;
+    int option;
+
+    if (argc > 1 && strcmp(argv[1], "capacity") == 0)
+        return capacity_command(argc - 1, argv + 1);
+    while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
+        if (option == 'c') {
+            path = optarg;
+        } else if (option == 'C') {
+            what = CHECK;
+        } else if (option == 'P') {
+            what = PRINT;
+        } else {
+            usage(option == 'h' ? stdout : stderr);
+            return option == 'h' ? EXIT_SUCCESS : 2;
+        }
+    }
+    if (load(path, &config))
+        return EXIT_FAILURE;
+    int status = EXIT_SUCCESS;
+    if (what == PRINT)
+        status = config_print(config, stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
+    signals_block();
+    log_configure(&(struct log_options){.is_json = config->log_json,
+                                        .lines_per_second = (uint32_t)config->log_rate,
+                                        .fd = -1});
+    if (what == RUN)
+        status = run(config, path);
+    config_destroy(config);
+    return status;
+}

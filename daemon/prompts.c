@@ -1,0 +1,602 @@
+/* daemon/prompts.c - what is asked about a prompt: checked, copied, named, then carried out. */
+#include "daemon/prompts.h"
+
+#include "daemon/namer.h"
+#include "daemon/server.h"
+#include "daemon/verbs.h"
+#include "proto/caps.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+static int naming_init(struct naming *naming, uint64_t max_tokens, uint64_t max_blocks)
+{
+    naming->tokens = calloc(max_tokens, sizeof(*naming->tokens));
+    naming->keys = calloc(max_blocks, sizeof(*naming->keys));
+    naming->shared_keys = calloc(max_blocks, sizeof(*naming->shared_keys));
+    return naming->tokens && naming->keys && naming->shared_keys ? 0 : -ENOMEM;
+}
+
+int prompts_init(struct server *server)
+{
+    struct prompts *prompts = &server->prompts;
+    const struct config *config = server->config;
+
+    prompts->max_blocks = config->max_sequence_blocks + 1;
+    prompts->max_tokens = (uint64_t)WIRE_MAX_TOKENS + config->max_block_tokens;
+    prompts->jobs = calloc(NAME_MAX_JOBS, sizeof(*prompts->jobs));
+    if (!prompts->jobs)
+        return -ENOMEM;
+    for (uint32_t at = 0; at < NAME_MAX_JOBS; at++) {
+        if (naming_init(&prompts->jobs[at], prompts->max_tokens, prompts->max_blocks))
+            return -ENOMEM;
+        if (at > 0)
+            prompts->free_jobs[prompts->num_free++] = at;
+    }
+    return namer_create(NAME_MAX_JOBS, &prompts->namer);
+}
+
+void prompts_finish(struct server *server)
+{
+    struct prompts *prompts = &server->prompts;
+
+    namer_destroy(prompts->namer);
+    for (uint32_t at = 0; prompts->jobs && at < NAME_MAX_JOBS; at++) {
+        free(prompts->jobs[at].tokens);
+        free(prompts->jobs[at].keys);
+        free(prompts->jobs[at].shared_keys);
+    }
+    free(prompts->jobs);
+}
+
+int prompts_event_fd(const struct prompts *prompts)
+{
+    return namer_event_fd(prompts->namer);
+}
+
+/* ---- roots ---------------------------------------------------------------------------------- */
+
+static int root_make(struct server *server, pool_payer domain, const struct model *model,
+                     const Kvpool__Wire__Prompt *prompt, struct key *out_root)
+{
+    size_t adapter = strlen(prompt->adapter);
+    const struct key_root_fields fields = {
+        .domain_secret = server->tenants.payers[domain].secret,
+        .model = &model->fingerprint,
+        .adapter_id = {adapter > 0 ? prompt->adapter : NULL, adapter},
+        .has_adapter_generation = adapter > 0,
+        .adapter_generation = adapter > 0 ? prompt->adapter_generation : 0,
+        .engine_salt = {prompt->salt.len > 0 ? prompt->salt.data : NULL, prompt->salt.len}};
+
+    return key_root(server->hasher, &fields, out_root);
+}
+
+/* ---- from the wire into a naming ------------------------------------------------------------ */
+
+static int extras_copy(struct naming *naming, const Kvpool__Wire__Prompt *prompt,
+                       wire_reply *reply)
+{
+    naming->num_extras = naming->num_extra_bytes = 0;
+    if (prompt->n_extras > NAME_MAX_EXTRAS)
+        return refuse(reply, STATUS_LIMIT, "a prompt has at most 512 extras");
+    for (size_t i = 0; i < prompt->n_extras; i++) {
+        const Kvpool__Wire__Extra *extra = prompt->extras[i];
+        uint64_t last = i > 0 ? prompt->extras[i - 1]->block : 0;
+        if ((i > 0 && extra->block <= last) ||
+            extra->block >= (naming->num_tokens + naming->block_tokens - 1) / naming->block_tokens)
+            return refuse(reply, STATUS_INVALID, "extras: ascending blocks of the prompt");
+        if (extra->bytes.len > NAME_MAX_EXTRA_BYTES - naming->num_extra_bytes)
+            return refuse(reply, STATUS_LIMIT, "a prompt's extras have at most 32 KiB together");
+        uint8_t *bytes = &naming->extra_bytes[naming->num_extra_bytes];
+        if (extra->bytes.len > 0)
+            memcpy(bytes, extra->bytes.data, extra->bytes.len);
+        naming->num_extra_bytes += (uint32_t)extra->bytes.len;
+        naming->extras[naming->num_extras++] = (struct key_extra){
+            .block = extra->block, .bytes = bytes, .num_bytes = extra->bytes.len};
+    }
+    naming->has_extras = naming->num_extras > 0;
+    if (naming->has_extras && naming->num_tokens % naming->block_tokens != 0) {
+        const struct key_extra *last = &naming->extras[naming->num_extras - 1];
+        if (last->block == naming->num_tokens / naming->block_tokens &&
+            last->num_bytes > SEQUENCE_MAX_EXTRA)
+            return refuse(reply, STATUS_LIMIT,
+                          "the extra of a block that the prompt does not fill: 64 bytes at most");
+    }
+    return STATUS_OK;
+}
+
+/* The domains by their names; what is not the tenant's to know of is NOT_FOUND. */
+static int domains_find(struct server *server, const struct session *session,
+                        const Kvpool__Wire__Prompt *prompt, struct naming *naming)
+{
+    const struct tenants *tenants = &server->tenants;
+
+    naming->domain = session->tenant;
+    naming->shared = POOL_NONE;
+    if (prompt->fill_domain[0] != '\0') {
+        naming->domain = tenants_find(tenants, prompt->fill_domain);
+        if (!(tenants_rights(tenants, naming->domain, session->tenant) & POOL_MAY_FILL))
+            return STATUS_NOT_FOUND;
+    }
+    if (prompt->shared_domain[0] != '\0') {
+        naming->shared = tenants_find(tenants, prompt->shared_domain);
+        if (!(tenants_rights(tenants, naming->shared, session->tenant) & POOL_MAY_READ))
+            return STATUS_NOT_FOUND;
+        if (naming->domain != session->tenant)
+            return STATUS_INVALID;
+    }
+    naming->has_shared = naming->shared != POOL_NONE;
+    return STATUS_OK;
+}
+
+static int prompt_copy(struct server *server, struct session *session,
+                       const Kvpool__Wire__Prompt *prompt, struct naming *naming,
+                       wire_reply *reply)
+{
+    const struct model *model = &server->models.models[prompt->model];
+    int status = domains_find(server, session, prompt, naming);
+
+    if (status)
+        return status == STATUS_NOT_FOUND ? refuse(reply, status, "no such domain") : status;
+    naming->model = prompt->model;
+    naming->block_tokens = model->block_tokens;
+    naming->num_tokens = prompt->tokens.len / sizeof(uint32_t);
+    if (naming->num_tokens == 0)
+        return refuse(reply, STATUS_INVALID, "a prompt has at least one token");
+    if (naming->num_tokens / model->block_tokens >= server->prompts.max_blocks)
+        return STATUS_LIMIT;
+    memcpy(naming->tokens, prompt->tokens.data, prompt->tokens.len);
+    naming->num_known = naming->first_block = 0;
+    naming->is_raw = prompt->raw;
+    status = extras_copy(naming, prompt, reply);
+    if (status)
+        return status;
+    if (root_make(server, naming->domain, model, prompt, &naming->root) ||
+        (naming->has_shared &&
+         root_make(server, naming->shared, model, prompt, &naming->shared_root)))
+        return STATUS_FAILED;
+    naming->parent = naming->root;
+    return STATUS_OK;
+}
+
+/* ---- the pool's verb, once there are keys --------------------------------------------------- */
+
+/* What the daemon keeps of a new sequence. */
+static int record_make(struct server *server, uint32_t session, const struct naming *naming)
+{
+    struct session *owner = &server->sessions.sessions[session];
+    struct sequence_record *record =
+        sequences_add(&server->sequences, &owner->sequences, session, naming->sequence);
+
+    if (!record)
+        return STATUS_LIMIT;
+    record->root = naming->root;
+    record->shared_root = naming->shared_root;
+    record->has_shared = naming->has_shared;
+    for (uint32_t i = 0; i < naming->num_extras; i++) {
+        const struct key_extra *extra = &naming->extras[i];
+        record->has_extras = true;
+        record->end_extras = (uint32_t)extra->block + 1;
+        record->is_tail_kept = extra->num_bytes <= SEQUENCE_MAX_EXTRA;
+        if (record->is_tail_kept) {
+            memcpy(record->tail_extra, extra->bytes, extra->num_bytes);
+            record->tail_extra_bytes = (uint8_t)extra->num_bytes;
+        }
+    }
+    return STATUS_OK;
+}
+
+static struct pool_tokens tokens_of(const struct naming *naming)
+{
+    return (struct pool_tokens){
+        .ids = naming->tokens + naming->num_known,
+        .count = naming->num_tokens - naming->num_known,
+        .keys = (const struct pool_key *)naming->keys,
+        .shared_keys =
+            naming->has_shared ? (const struct pool_key *)naming->shared_keys : NULL};
+}
+
+static struct pool_prompt prompt_of(const struct session *session, const struct naming *naming)
+{
+    return (struct pool_prompt){.tenant = session->tenant,
+                                .domain = naming->domain,
+                                .shared = naming->shared,
+                                .model = naming->model,
+                                .tokens = tokens_of(naming),
+                                .is_raw = naming->is_raw};
+}
+
+static int allocate(struct server *server, struct waiting *waiting, const struct naming *naming)
+{
+    struct session *session = &server->sessions.sessions[waiting->session];
+    const struct pool_prompt prompt = prompt_of(session, naming);
+    const struct pool_alloc_options options = {.is_mapped = (session->flags & HELLO_MAPPED) != 0,
+                                               .is_unfilled = naming->is_unfilled,
+                                               .take = naming->take};
+    const struct pool_name name = {session->pool, naming->sequence};
+    int answer = pool_alloc(server->pool, name, &prompt, &options, &waiting->found);
+
+    if (answer)
+        return status_of_pool(answer);
+    int status = record_make(server, waiting->session, naming);
+    if (status) /* there are as many records as the pool has sequences: not seen */
+        (void)pool_release(server->pool, name, 0);
+    return status;
+}
+
+static int resume(struct server *server, struct waiting *waiting, const struct naming *naming)
+{
+    struct session *session = &server->sessions.sessions[waiting->session];
+    const struct pool_alloc_options options = {.is_unfilled = naming->is_unfilled,
+                                               .take = naming->take};
+    const struct pool_tokens tokens = tokens_of(naming);
+
+    return status_of_pool(pool_resume(server->pool,
+                                      (struct pool_name){session->pool, naming->sequence}, &tokens,
+                                      &options, &waiting->found));
+}
+
+static int append(struct server *server, struct waiting *waiting, const struct naming *naming)
+{
+    struct session *session = &server->sessions.sessions[waiting->session];
+    const struct pool_tokens tokens = tokens_of(naming);
+
+    return status_of_pool(pool_append(server->pool,
+                                      (struct pool_name){session->pool, naming->sequence}, &tokens,
+                                      waiting_cookie(&server->waitings, waiting)));
+}
+
+static int wait_arriving(struct server *server, struct waiting *waiting,
+                         const struct naming *naming)
+{
+    struct session *session = &server->sessions.sessions[waiting->session];
+    const struct pool_prompt prompt = prompt_of(session, naming);
+
+    waiting->can_cancel = true;
+    return status_of_pool(pool_wait_arriving(server->pool, session->pool, &prompt,
+                                             waiting->deadline_ms,
+                                             waiting_cookie(&server->waitings, waiting)));
+}
+
+static int carry_out(struct server *server, struct waiting *waiting, const struct naming *naming)
+{
+    struct session *session = &server->sessions.sessions[waiting->session];
+
+    if (naming->err)
+        return STATUS_FAILED;
+    switch (naming->kind) {
+    case PROMPT_ALLOCATE:
+        return allocate(server, waiting, naming);
+    case PROMPT_RESUME:
+        return resume(server, waiting, naming);
+    case PROMPT_APPEND:
+        return append(server, waiting, naming);
+    case PROMPT_WAIT_ARRIVING:
+        return wait_arriving(server, waiting, naming);
+    default: {
+        const struct pool_prompt prompt = prompt_of(session, naming);
+        return status_of_pool(pool_match(server->pool, &prompt, &waiting->found));
+    }
+    }
+}
+
+/* ---- at once, or beside --------------------------------------------------------------------- */
+
+static uint64_t num_blocks(const struct naming *naming)
+{
+    return naming->num_tokens / naming->block_tokens;
+}
+
+/* The owner's own for what is short; NULL: all are in use. */
+static struct naming *naming_take(struct server *server, uint64_t num_tokens,
+                                  uint32_t block_tokens, uint32_t *out_job)
+{
+    struct prompts *prompts = &server->prompts;
+
+    *out_job = 0;
+    if (num_tokens / block_tokens > NAME_INLINE_BLOCKS) {
+        if (prompts->num_free == 0) {
+            prompts->num_overloaded++;
+            return NULL;
+        }
+        *out_job = prompts->free_jobs[--prompts->num_free];
+    }
+    struct naming *naming = &prompts->jobs[*out_job];
+    naming->num_extras = naming->num_extra_bytes = 0;
+    naming->has_extras = naming->has_shared = naming->is_unfilled = naming->want_table = false;
+    naming->take = POOL_TAKE_ALL;
+    naming->err = 0;
+    return naming;
+}
+
+static void job_give(struct prompts *prompts, uint32_t job)
+{
+    if (job > 0)
+        prompts->free_jobs[prompts->num_free++] = job;
+}
+
+static void sequence_mark(struct server *server, const struct waiting *waiting, bool is_busy)
+{
+    struct sequence_record *record =
+        waiting->session == NO_INDEX
+            ? NULL
+            : sequences_find(&server->sequences, waiting->session, waiting->sequence);
+
+    if (record)
+        record->is_busy = is_busy;
+}
+
+/* Names it and goes on at once, or when the namer is done. */
+static int name_and_go_on(struct call *call, struct naming *naming, uint32_t job)
+{
+    struct server *server = call->server;
+    struct waiting *waiting = call->waiting;
+
+    server->prompts.num_named += num_blocks(naming);
+    waiting->sequence = naming->sequence;
+    waiting->want_table = naming->want_table;
+    if (job == 0) {
+        naming_run(server->hasher, naming);
+        int status = carry_out(server, waiting, naming);
+        return status == CALL_PENDING ? waiting_begin(server, waiting, WAITING_POOL) : status;
+    }
+    server->prompts.num_jobs++;
+    waiting->job = job;
+    waiting->can_cancel = true;
+    naming->cookie = waiting_cookie(&server->waitings, waiting);
+    if (naming->kind == PROMPT_APPEND || naming->kind == PROMPT_RESUME)
+        sequence_mark(server, waiting, true);
+    namer_submit(server->prompts.namer, naming);
+    return waiting_begin(server, waiting, WAITING_NAMES);
+}
+
+void prompts_reap(struct server *server)
+{
+    struct naming *naming;
+
+    while ((naming = namer_reap(server->prompts.namer)) != NULL) {
+        uint32_t job = (uint32_t)(naming - server->prompts.jobs);
+        struct waiting *waiting = waiting_find(&server->waitings, naming->cookie);
+        assert(waiting && waiting->what == WAITING_NAMES); /* W1 */
+        sequence_mark(server, waiting, false);
+        if (waiting->is_answered) {
+            waiting_forget(server, waiting);
+        } else {
+            int status = carry_out(server, waiting, naming);
+            if (status == CALL_PENDING)
+                waiting_turn(server, waiting, WAITING_POOL);
+            else
+                dispatch_result(server, waiting, status);
+        }
+        job_give(&server->prompts, job);
+    }
+}
+
+/* ---- verbs with a prompt -------------------------------------------------------------------- */
+
+/* Checks the model; takes and fills a naming. On success *out_naming is to be gone on with. */
+static int prompt_take(struct call *call, const Kvpool__Wire__Prompt *prompt,
+                       enum prompt_kind kind, wire_reply *reply, struct naming **out_naming,
+                       uint32_t *out_job)
+{
+    struct server *server = call->server;
+
+    if (!prompt)
+        return refuse(reply, STATUS_INVALID, "there is no prompt");
+    if (prompt->model >= server->models.count || !session_has_model(call->session, prompt->model))
+        return refuse(reply, STATUS_NOT_FOUND, "no such model: register it first");
+    uint32_t block_tokens = server->models.models[prompt->model].block_tokens;
+    struct naming *naming =
+        naming_take(server, prompt->tokens.len / sizeof(uint32_t), block_tokens, out_job);
+    if (!naming)
+        return refuse(reply, STATUS_OVERLOADED, "too many long prompts are being named: retry");
+    naming->kind = kind;
+    int status = prompt_copy(server, call->session, prompt, naming, reply);
+    if (status)
+        job_give(&server->prompts, *out_job);
+    else
+        *out_naming = naming;
+    return status;
+}
+
+int handle_match(struct call *call, wire_reply *reply)
+{
+    const Kvpool__Wire__Match *wire = call->message;
+    struct naming *naming;
+    uint32_t job;
+    int status = prompt_take(call, wire->prompt, PROMPT_MATCH, reply, &naming, &job);
+
+    return status ? status : name_and_go_on(call, naming, job);
+}
+
+int handle_wait_arriving(struct call *call, wire_reply *reply)
+{
+    const Kvpool__Wire__Match *wire = call->message;
+    struct naming *naming;
+    uint32_t job;
+    int status = prompt_take(call, wire->prompt, PROMPT_WAIT_ARRIVING, reply, &naming, &job);
+
+    return status ? status : name_and_go_on(call, naming, job);
+}
+
+int handle_allocate(struct call *call, wire_reply *reply)
+{
+    const Kvpool__Wire__Allocate *wire = call->message;
+    struct naming *naming;
+    uint32_t job;
+
+    if (sequences_find(&call->server->sequences, call->waiting->session, wire->sequence))
+        return STATUS_EXISTS;
+    if (wire->has_take && wire->prompt && wire->prompt->n_extras > 0)
+        return refuse(reply, STATUS_UNSUPPORTED, /* what is appended later would lose its extras */
+                      "a prompt with extras is allocated whole, without take");
+    int status = prompt_take(call, wire->prompt, PROMPT_ALLOCATE, reply, &naming, &job);
+    if (status)
+        return status;
+    naming->sequence = wire->sequence;
+    naming->is_unfilled = wire->unfilled;
+    naming->take = wire->has_take ? wire->take : POOL_TAKE_ALL;
+    naming->want_table = wire->want_table;
+    return name_and_go_on(call, naming, job);
+}
+
+/* ---- verbs of a sequence that is there ------------------------------------------------------ */
+
+/* Its own keys are known; those of the shared chain are made again, if no extra is in the way. */
+static int resume_prepare(struct call *call, struct pool_name name,
+                          const struct sequence_record *record, struct naming *naming)
+{
+    struct server *server = call->server;
+    int answer = pool_sequence_tokens(server->pool, name, 0, naming->num_tokens, naming->tokens);
+
+    if (answer)
+        return status_of_pool(answer);
+    naming->parent = naming->root = record->root;
+    naming->shared_root = record->shared_root;
+    naming->has_shared = record->has_shared;
+    naming->num_known = naming->first_block = 0;
+    answer = pool_sequence_keys(server->pool, name, 0, num_blocks(naming),
+                                (struct pool_key *)naming->keys);
+    return status_of_pool(answer);
+}
+
+int handle_resume(struct call *call, wire_reply *reply)
+{
+    const Kvpool__Wire__Resume *wire = call->message;
+    struct server *server = call->server;
+    struct pool_sequence_description described;
+    const struct pool_name name = {call->session->pool, wire->sequence};
+    struct sequence_record *record;
+    uint32_t job;
+    int status = sequence_get(call, wire->sequence, &record);
+
+    if (status)
+        return status;
+    int answer = pool_describe(server->pool, name, &described);
+    if (answer)
+        return status_of_pool(answer);
+    if (!described.is_preempted || described.length == 0)
+        return refuse(reply, STATUS_INVALID, "only a preempted sequence is resumed");
+    if (wire->has_take && record->has_extras)
+        return refuse(reply, STATUS_UNSUPPORTED,
+                      "a sequence with extras is resumed whole, without take");
+    struct naming *naming =
+        naming_take(server, described.length,
+                    server->models.models[described.model].block_tokens, &job);
+    if (!naming)
+        return refuse(reply, STATUS_OVERLOADED, "too many long prompts are being named: retry");
+    naming->kind = PROMPT_RESUME;
+    naming->sequence = wire->sequence;
+    naming->model = described.model;
+    naming->block_tokens = server->models.models[described.model].block_tokens;
+    naming->num_tokens = described.length;
+    naming->is_unfilled = wire->unfilled;
+    naming->take = wire->has_take ? wire->take : POOL_TAKE_ALL;
+    naming->want_table = wire->want_table;
+    status = resume_prepare(call, name, record, naming);
+    if (status) {
+        job_give(&server->prompts, job);
+        return status;
+    }
+    naming->has_extras = record->has_extras;
+    return name_and_go_on(call, naming, job);
+}
+
+/*
+ * The chain goes on behind the last full block: fills @naming with the tail's tokens, what is
+ * appended, and the extra of the tail.
+ */
+static int growth_prepare(struct server *server, const struct session *session,
+                          const struct sequence_record *record,
+                          const struct pool_sequence_description *described, const void *tokens,
+                          uint64_t count, struct naming *naming)
+{
+    const struct pool_name name = {session->pool, record->id};
+    uint32_t block_tokens = server->models.models[described->model].block_tokens;
+    uint64_t num_full = described->length / block_tokens;
+    int answer = 0;
+
+    naming->model = described->model;
+    naming->block_tokens = block_tokens;
+    naming->num_known = described->length % block_tokens;
+    naming->first_block = num_full;
+    naming->num_tokens = naming->num_known + count;
+    naming->has_shared = false;
+    naming->num_extras = 0;
+    if (naming->num_known > 0)
+        answer = pool_sequence_tokens(server->pool, name, num_full * block_tokens,
+                                      naming->num_known, naming->tokens);
+    naming->parent = record->root;
+    if (!answer && num_full > 0)
+        answer = pool_sequence_key(server->pool, name, num_full - 1,
+                                   (struct pool_key *)&naming->parent);
+    if (answer)
+        return status_of_pool(answer);
+    memcpy(naming->tokens + naming->num_known, tokens, count * sizeof(uint32_t));
+    if (naming->num_known > 0 && record->end_extras == num_full + 1) {
+        naming->num_extras = 1;
+        naming->extras[0] = (struct key_extra){
+            .block = num_full, .bytes = record->tail_extra, .num_bytes = record->tail_extra_bytes};
+    }
+    return STATUS_OK;
+}
+
+int prompts_name_growth(struct server *server, const struct session *session,
+                        const struct sequence_record *record,
+                        const struct pool_sequence_description *described, const uint32_t *tokens,
+                        uint64_t count, struct key *out)
+{
+    struct naming *naming = &server->prompts.jobs[0];
+    int status = growth_prepare(server, session, record, described, tokens, count, naming);
+
+    if (status)
+        return status;
+    struct key *own = naming->keys;
+    naming->kind = PROMPT_APPEND;
+    naming->keys = out;
+    naming_run(server->hasher, naming);
+    naming->keys = own;
+    server->prompts.num_named += num_blocks(naming);
+    return naming->err ? STATUS_FAILED : STATUS_OK;
+}
+
+int handle_append(struct call *call, wire_reply *reply)
+{
+    const Kvpool__Wire__Append *wire = call->message;
+    struct server *server = call->server;
+    struct pool_sequence_description described;
+    struct sequence_record *record;
+    uint64_t count = wire->tokens.len / sizeof(uint32_t);
+    uint32_t job;
+    int status = sequence_get(call, wire->sequence, &record);
+
+    if (status)
+        return status;
+    int answer = pool_describe(server->pool,
+                               (struct pool_name){call->session->pool, wire->sequence}, &described);
+    if (answer)
+        return status_of_pool(answer);
+    uint32_t block_tokens = server->models.models[described.model].block_tokens;
+    if (count / block_tokens + 1 >= server->prompts.max_blocks)
+        return STATUS_LIMIT;
+    struct naming *naming = naming_take(server, count + block_tokens, block_tokens, &job);
+    if (!naming)
+        return refuse(reply, STATUS_OVERLOADED, "too many long prompts are being named: retry");
+    status = growth_prepare(server, call->session, record, &described, wire->tokens.data, count,
+                            naming);
+    if (status) {
+        job_give(&server->prompts, job);
+        return status;
+    }
+    if (naming->num_extras > 0) { /* the record may change while the namer reads */
+        memcpy(naming->extra_bytes, record->tail_extra, record->tail_extra_bytes);
+        naming->extras[0].bytes = naming->extra_bytes;
+    }
+    naming->kind = PROMPT_APPEND;
+    naming->sequence = wire->sequence;
+    naming->want_table = wire->want_table;
+    return name_and_go_on(call, naming, job);
+}

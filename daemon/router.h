@@ -1,0 +1,59 @@
+/*
+ * daemon/router.h - requests over ZeroMQ: engines' on one ROUTER, operators' on another.
+ *
+ * Replies are gathered per peer and sent as one message. A peer that does not read loses its session
+ * (the queue is full although it kept within its credits), never another's replies.
+ */
+#pragma once
+
+#include "daemon/call.h"
+#include "daemon/source.h"
+#include "proto/codec.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ROUTER_MAX_FRAMES = 64, ROUTER_BATCH = 32 /* messages of one pass */ };
+
+struct router_socket {
+    void *zmq;
+    struct source source;
+    bool is_operator, may_have_more;
+    char path[108];
+};
+
+struct router {
+    void *context;
+    struct router_socket engines, operators;
+    /* replies of one peer, gathered: the bytes of a ReplyBatch */
+    struct origin to;
+    uint8_t *out;
+    size_t num_out, max_out;
+    uint32_t num_replies;
+    bool has_out;
+    struct router_frame *out_frames; /* data behind the replies */
+    uint32_t num_out_frames;
+    void *memory;
+    struct wire_arena arena; /* what one message is unpacked into */
+    struct {
+        uint64_t messages, requests, replies, malformed, foreign, oversized, unsendable;
+    } counters;
+};
+
+int router_init(struct server *server);
+void router_finish(struct server *server);
+
+/* Receives and carries out up to ROUTER_BATCH messages. Returns whether there was one. */
+bool router_run(struct server *server);
+/* Whether something may have come meanwhile without the descriptor saying so. */
+bool router_may_have_more(struct server *server);
+/* Sends what is gathered. */
+void router_flush(struct server *server);
+/* One reply, to be gathered. */
+void router_reply(struct server *server, const struct origin *to, wire_reply *reply);
+
+/* Room for a data frame behind the reply that comes next; NULL: no memory, or too many. */
+void *router_frame(struct server *server, const struct origin *to, size_t num_bytes);
+/* ... which is not sent after all. */
+void router_frame_drop(struct server *server);

@@ -1,0 +1,310 @@
+/* daemon/tenant.c - payers, their secrets, quotas and rights. */
+#include "daemon/tenant.h"
+
+#include "daemon/log.h"
+#include "daemon/server.h"
+#include "daemon/stats.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int tenants_init(struct server *server, uint32_t max)
+{
+    struct tenants *tenants = &server->tenants;
+
+    tenants->max = max;
+    tenants->payers = calloc(max, sizeof(*tenants->payers));
+    tenants->rights = calloc((size_t)max * max, 1);
+    return tenants->payers && tenants->rights ? 0 : -ENOMEM;
+}
+
+void tenants_finish(struct tenants *tenants)
+{
+    for (uint32_t at = 0; tenants->payers && at < tenants->count; at++) {
+        free(tenants->payers[at].uids);
+        explicit_bzero(tenants->payers[at].secret, KEY_BYTES);
+    }
+    free(tenants->payers);
+    free(tenants->rights);
+}
+
+/* ---- secrets -------------------------------------------------------------------------------- */
+
+/* A new secret, whole or not at all: written aside, then renamed. */
+static int secret_make(int directory, const char *name, uint8_t *out_secret)
+{
+    char aside[CONFIG_MAX_NAME + 8];
+    uint8_t secret[KEY_BYTES];
+    int err = 0;
+
+    if (getrandom(secret, sizeof(secret), 0) != (ssize_t)sizeof(secret))
+        return -EIO;
+    (void)snprintf(aside, sizeof(aside), ".%s.new", name);
+    int fd = openat(directory, aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    if (write(fd, secret, sizeof(secret)) != (ssize_t)sizeof(secret) || fsync(fd) < 0)
+        err = errno > 0 ? -errno : -EIO;
+    (void)close(fd);
+    if (!err && renameat(directory, aside, directory, name) < 0)
+        err = -errno;
+    if (err)
+        (void)unlinkat(directory, aside, 0);
+    else
+        memcpy(out_secret, secret, sizeof(secret));
+    explicit_bzero(secret, sizeof(secret));
+    return err;
+}
+
+/* Reads @name's secret; makes it if there is none. -EPERM: others may read it. */
+static int secret_get(const struct server *server, const char *name, uint8_t *out_secret)
+{
+    char path[512];
+    struct stat status;
+    int err = 0;
+
+    (void)snprintf(path, sizeof(path), "%s/secrets", server->config->state_directory);
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0)
+        return -errno;
+    int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) {
+        err = errno == ENOENT ? secret_make(directory, name, out_secret) : -errno;
+    } else {
+        if (fstat(fd, &status) < 0)
+            err = -errno;
+        else if ((status.st_mode & 077) != 0)
+            err = -EPERM;
+        else if (read(fd, out_secret, KEY_BYTES) != KEY_BYTES)
+            err = -EINVAL;
+        (void)close(fd);
+    }
+    (void)close(directory);
+    return err;
+}
+
+/* ---- payers --------------------------------------------------------------------------------- */
+
+pool_payer tenants_find(const struct tenants *tenants, const char *name)
+{
+    for (uint32_t at = 0; at < tenants->count; at++) {
+        if (!tenants->payers[at].is_gone && strcmp(tenants->payers[at].name, name) == 0)
+            return at;
+    }
+    return POOL_NONE;
+}
+
+bool tenants_is_domain(const struct tenants *tenants, pool_payer payer)
+{
+    return payer < tenants->count && tenants->payers[payer].is_domain;
+}
+
+unsigned tenants_rights(const struct tenants *tenants, pool_payer domain, pool_payer tenant)
+{
+    return domain < tenants->count && tenant < tenants->count
+               ? tenants->rights[(size_t)domain * tenants->max + tenant]
+               : 0;
+}
+
+/* Guarantees are rounded down to pages, limits up. */
+static struct pool_quota quota_in_pages(const struct server *server, const struct config_quota *quota)
+{
+    uint64_t page = server->config->page_bytes;
+
+    return (struct pool_quota){
+        .guarantee = quota->guarantee_bytes / page,
+        .limit = quota->limit_bytes == CONFIG_UNLIMITED
+                     ? POOL_UNLIMITED
+                     : quota->limit_bytes / page + (quota->limit_bytes % page != 0),
+        .weight = quota->weight};
+}
+
+static int payer_create(struct server *server, const char *name, bool is_domain,
+                        const struct config_quota *quota, pool_payer *out_payer)
+{
+    struct tenants *tenants = &server->tenants;
+    struct pool_quota pages = quota_in_pages(server, quota);
+
+    if (tenants->count == tenants->max)
+        return POOL_LIMIT;
+    struct payer *payer = &tenants->payers[tenants->count];
+    int err = secret_get(server, name, payer->secret);
+    if (err) {
+        log_event(LOG_ERROR, "secret_failed", log_text("payer", name), log_error("error", err));
+        return err;
+    }
+    int answer = is_domain ? pool_domain_create(server->pool, &pages, &payer->pool)
+                           : pool_tenant_create(server->pool, &pages, &payer->pool);
+    if (answer)
+        return answer;
+    assert(payer->pool == tenants->count);
+    (void)snprintf(payer->name, sizeof(payer->name), "%s", name);
+    payer->is_domain = is_domain;
+    payer->quota = *quota;
+    *out_payer = tenants->count++;
+    if (server->stats)
+        (void)stats_add_payer(server->stats, *out_payer, name, is_domain);
+    return 0;
+}
+
+int tenants_set_quota(struct server *server, pool_payer payer, const struct config_quota *quota)
+{
+    struct pool_quota pages = quota_in_pages(server, quota);
+    int answer = pool_quota_set(server->pool, payer, &pages);
+
+    if (answer == 0)
+        server->tenants.payers[payer].quota = *quota;
+    return answer;
+}
+
+static int payer_get(struct server *server, const char *name, bool is_domain,
+                     const struct config_quota *quota, pool_payer *out_payer)
+{
+    struct tenants *tenants = &server->tenants;
+
+    for (uint32_t at = 0; at < tenants->count; at++) {
+        struct payer *payer = &tenants->payers[at];
+        if (strcmp(payer->name, name) != 0 || payer->is_domain != is_domain)
+            continue;
+        payer->is_gone = false;
+        *out_payer = at;
+        return tenants_set_quota(server, at, quota);
+    }
+    return payer_create(server, name, is_domain, quota, out_payer);
+}
+
+static int tenant_apply(struct server *server, const struct config_tenant *tenant)
+{
+    pool_payer id;
+    int err = payer_get(server, tenant->name, false, &tenant->quota, &id);
+
+    if (err)
+        return err;
+    struct payer *payer = &server->tenants.payers[id];
+    free(payer->uids);
+    payer->uids = calloc(tenant->num_uids + 1, sizeof(*payer->uids));
+    if (!payer->uids)
+        return -ENOMEM;
+    payer->num_uids = tenant->num_uids;
+    if (tenant->num_uids > 0)
+        memcpy(payer->uids, tenant->uids, tenant->num_uids * sizeof(*payer->uids));
+    payer->token.num_bytes = 0;
+    if (tenant->token_file[0] != '\0') {
+        err = token_read(tenant->token_file, &payer->token);
+        if (err) /* the others can go on: this one's token matches nothing */
+            log_event(LOG_ERROR, "token_failed", log_text("tenant", tenant->name),
+                      log_text("file", tenant->token_file), log_text("problem", token_text(err)));
+    }
+    return 0;
+}
+
+static void grant(struct server *server, pool_payer domain, const char *name, unsigned rights)
+{
+    struct tenants *tenants = &server->tenants;
+    pool_payer tenant = tenants_find(tenants, name);
+
+    if (tenant == POOL_NONE || tenants->payers[tenant].is_domain)
+        return;
+    uint8_t *has = &tenants->rights[(size_t)domain * tenants->max + tenant];
+    *has |= (uint8_t)rights;
+    (void)pool_domain_grant(server->pool, domain, tenant, *has);
+}
+
+static void revoke_all(struct server *server, pool_payer domain)
+{
+    struct tenants *tenants = &server->tenants;
+
+    for (uint32_t tenant = 0; tenant < tenants->count; tenant++) {
+        uint8_t *has = &tenants->rights[(size_t)domain * tenants->max + tenant];
+        if (*has)
+            (void)pool_domain_grant(server->pool, domain, tenant, 0);
+        *has = 0;
+    }
+}
+
+static int domain_apply(struct server *server, const struct config_domain *domain)
+{
+    pool_payer id;
+    int err = payer_get(server, domain->name, true, &domain->quota, &id);
+
+    if (err)
+        return err;
+    revoke_all(server, id);
+    for (size_t i = 0; i < domain->num_readers; i++)
+        grant(server, id, domain->readers[i], POOL_MAY_READ);
+    for (size_t i = 0; i < domain->num_fillers; i++)
+        grant(server, id, domain->fillers[i], POOL_MAY_READ | POOL_MAY_FILL);
+    return 0;
+}
+
+int tenants_create_domain(struct server *server, const struct config_domain *domain)
+{
+    pool_payer id;
+
+    if (tenants_find(&server->tenants, domain->name) != POOL_NONE)
+        return POOL_EXISTS;
+    int answer = payer_create(server, domain->name, true, &domain->quota, &id);
+    if (answer)
+        return answer;
+    return domain_apply(server, domain);
+}
+
+/* What the file no longer has: no session is let in, nothing is guaranteed. */
+static void retire(struct server *server, const struct config *config)
+{
+    for (uint32_t at = 0; at < server->tenants.count; at++) {
+        struct payer *payer = &server->tenants.payers[at];
+        bool is_named = payer->is_domain; /* a domain may be an operator's */
+        for (size_t i = 0; i < config->num_tenants && !is_named; i++)
+            is_named = strcmp(config->tenants[i].name, payer->name) == 0;
+        if (is_named || payer->is_gone)
+            continue;
+        payer->is_gone = true;
+        payer->quota.guarantee_bytes = 0;
+        (void)tenants_set_quota(server, at, &payer->quota);
+    }
+}
+
+int tenants_apply(struct server *server, const struct config *config)
+{
+    retire(server, config); /* first: its guarantees may be another's now */
+    for (size_t i = 0; i < config->num_tenants; i++) {
+        int err = tenant_apply(server, &config->tenants[i]);
+        if (err)
+            return err;
+    }
+    for (size_t i = 0; i < config->num_domains; i++) {
+        int err = domain_apply(server, &config->domains[i]);
+        if (err)
+            return err;
+    }
+    return 0;
+}
+
+pool_payer tenants_authenticate(const struct tenants *tenants, uid_t uid, const void *token,
+                                size_t num_bytes)
+{
+    for (uint32_t at = 0; at < tenants->count; at++) {
+        const struct payer *payer = &tenants->payers[at];
+        if (payer->is_domain || payer->is_gone)
+            continue;
+        if (num_bytes > 0) {
+            if (token_matches(&payer->token, token, num_bytes))
+                return at;
+            continue;
+        }
+        for (size_t i = 0; i < payer->num_uids; i++) {
+            if (payer->uids[i] == uid)
+                return at;
+        }
+    }
+    return POOL_NONE;
+}

@@ -1,0 +1,250 @@
+/* daemon/verbs_operator.c - what operators ask, and Stats. */
+#include "daemon/log.h"
+#include "daemon/server.h"
+#include "daemon/stats.h"
+#include "daemon/text.h"
+#include "daemon/verbs.h"
+
+int handle_stats(struct call *call, wire_reply *reply)
+{
+    struct server *server = call->server;
+    struct text text = text_init(server->scratch.json, server->scratch.json_bytes);
+
+    if (call->session) {
+        stats_payer_json(server->stats, call->session->tenant, &text);
+    } else {
+        stats_take(server->stats, server->now_ms);
+        stats_json(server->stats, &text);
+    }
+    kvpool__wire__stats_result__init(&server->scratch.stats);
+    server->scratch.stats.json = server->scratch.json;
+    reply->result_case = KVPOOL__WIRE__REPLY__RESULT_STATS;
+    reply->stats = &server->scratch.stats;
+    return STATUS_OK;
+}
+
+int handle_drain(struct call *call, wire_reply *reply)
+{
+    const Kvpool__Wire__Drain *wire = call->message;
+
+    (void)reply;
+    server_drain(call->server, !wire->undo);
+    return STATUS_OK;
+}
+
+int handle_clear(struct call *call, wire_reply *reply)
+{
+    const Kvpool__Wire__Clear *wire = call->message;
+    struct server *server = call->server;
+    pool_payer domain = POOL_NONE;
+    bool any = wire->model[0] == '\0';
+
+    if (wire->domain[0] != '\0') {
+        domain = tenants_find(&server->tenants, wire->domain);
+        if (domain == POOL_NONE)
+            return refuse(reply, STATUS_NOT_FOUND, "no such domain");
+    }
+    server->has_more = true;
+    log_event(LOG_NOTICE, "clear", log_text("domain", wire->domain), log_text("model", wire->model));
+    if (any)
+        return status_of_pool(pool_clear(server->pool, domain, POOL_NONE));
+    for (uint32_t model = 0; model < server->models.count; model++) {
+        if (strcmp(server->models.models[model].name, wire->model) != 0)
+            continue;
+        int answer = pool_clear(server->pool, domain, model);
+        if (answer && answer != POOL_NOT_FOUND) /* it has no arena there yet */
+            return status_of_pool(answer);
+        any = true;
+    }
+    return any ? STATUS_OK : refuse(reply, STATUS_NOT_FOUND, "no such model");
+}
+
+int handle_set_quota(struct call *call, wire_reply *reply)
+{
+    const Kvpool__Wire__SetQuota *wire = call->message;
+    struct server *server = call->server;
+    pool_payer payer = tenants_find(&server->tenants, wire->payer);
+    const struct config_quota quota = {
+        .guarantee_bytes = wire->guarantee_bytes,
+        .limit_bytes = wire->has_limit ? wire->limit_bytes : CONFIG_UNLIMITED,
+        .weight = wire->weight > 0 ? wire->weight : 1};
+
+    if (payer == POOL_NONE)
+        return refuse(reply, STATUS_NOT_FOUND, "no such tenant or domain");
+    log_event(LOG_NOTICE, "quota", log_text("payer", wire->payer),
+              log_number("guarantee_bytes", quota.guarantee_bytes),
+              log_number("limit_bytes", quota.limit_bytes), log_number("weight", quota.weight));
+    return status_of_pool(tenants_set_quota(server, payer, &quota));
+}
+
+int handle_create_domain(struct call *call, wire_reply *reply)
+{
+    const Kvpool__Wire__CreateDomain *wire = call->message;
+    const struct config_domain domain = {
+        .name = wire->name,
+        .readers = wire->readers,
+        .num_readers = wire->n_readers,
+        .fillers = wire->fillers,
+        .num_fillers = wire->n_fillers,
+        .quota = {.guarantee_bytes = wire->guarantee_bytes,
+                  .limit_bytes = wire->has_limit ? wire->limit_bytes : CONFIG_UNLIMITED,
+                  .weight = wire->weight > 0 ? wire->weight : 1}};
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    size_t length = strlen(wire->name);
+
+    if (length == 0 || length > CONFIG_MAX_NAME || strspn(wire->name, allowed) != length ||
+        wire->name[0] == '.')
+        return refuse(reply, STATUS_INVALID, "a name is 1 to 64 letters, digits, '.', '_' or '-'");
+    for (size_t i = 0; i < wire->n_readers + wire->n_fillers; i++) {
+        const char *name =
+            i < wire->n_readers ? wire->readers[i] : wire->fillers[i - wire->n_readers];
+        if (tenants_find(&call->server->tenants, name) == POOL_NONE)
+            return refuse(reply, STATUS_NOT_FOUND, "no such tenant among readers and fillers");
+    }
+    int answer = tenants_create_domain(call->server, &domain);
+    log_event(LOG_NOTICE, "create_domain", log_text("domain", wire->name),
+              log_signed("answer", answer));
+    return status_of_pool(answer);
+}
+
+/* ---- lists ---------------------------------------------------------------------------------- */
+
+static void list_models(struct server *server, struct text *out)
+{
+    for (uint32_t at = 0; at < server->models.count; at++) {
+        const struct model *model = &server->models.models[at];
+        text_add(out, at > 0 ? ",\n{\"name\":" : "{\"name\":");
+        text_add_json(out, model->name);
+        text_printf(out, ",\"model\":%u,\"layers\":%u,\"groups\":%u,\"block_tokens\":%u", at,
+                    model->num_layers, model->num_groups, model->block_tokens);
+        text_printf(out, ",\"opaque\":%s,\"fingerprint\":\"", model->is_opaque ? "true" : "false");
+        for (size_t i = 0; i < sizeof(model->fingerprint.bytes); i++)
+            text_printf(out, "%02x", model->fingerprint.bytes[i]);
+        text_add(out, "\"}");
+    }
+}
+
+static void list_payers(struct server *server, struct text *out, bool are_domains)
+{
+    bool is_first = true;
+
+    for (uint32_t at = 0; at < server->tenants.count; at++) {
+        const struct payer *payer = &server->tenants.payers[at];
+        struct pool_payer_stats stats;
+        if (payer->is_domain != are_domains || payer->is_gone ||
+            pool_payer_stats(server->pool, at, &stats))
+            continue;
+        text_add(out, is_first ? "{\"name\":" : ",\n{\"name\":");
+        text_add_json(out, payer->name);
+        text_printf(out, ",\"sessions\":%u,\"held\":%lu,\"evictable\":%lu,\"reserved\":%lu",
+                    payer->num_sessions, stats.held, stats.evictable, stats.reserved);
+        text_printf(out, ",\"quarantined\":%lu,\"charged_bytes\":%lu", stats.quarantined,
+                    stats.charged_pages[0] * server->config->page_bytes);
+        text_printf(out, ",\"guarantee_bytes\":%lu,\"weight\":%lu", payer->quota.guarantee_bytes,
+                    payer->quota.weight);
+        if (payer->quota.limit_bytes == CONFIG_UNLIMITED)
+            text_add(out, ",\"limit_bytes\":null}");
+        else
+            text_printf(out, ",\"limit_bytes\":%lu}", payer->quota.limit_bytes);
+        is_first = false;
+    }
+}
+
+static void list_sessions(struct server *server, struct text *out)
+{
+    bool is_first = true;
+
+    for (uint32_t at = 0; at < server->sessions.max; at++) {
+        const struct session *session = &server->sessions.sessions[at];
+        if (session->state == SESSION_FREE)
+            continue;
+        text_printf(out, "%s{\"session\":%lu,\"tenant\":", is_first ? "" : ",\n", session->id);
+        text_add_json(out, server->tenants.payers[session->tenant].name);
+        text_printf(out, ",\"pid\":%d,\"uid\":%u,\"flags\":%u", session->pid, session->uid,
+                    session->flags);
+        text_printf(out, ",\"outstanding\":%u,\"attached\":%u,\"ending\":%s}",
+                    session->num_outstanding, session->num_attached,
+                    session->state == SESSION_OPEN ? "false" : "true");
+        is_first = false;
+    }
+}
+
+static void list_status(struct server *server, struct text *out)
+{
+    struct gpu_memory memory;
+    struct gpu_fallback fallbacks[STATS_MAX_FALLBACKS];
+    size_t count = stats_fallbacks(server->stats, fallbacks, ARRAY_SIZE(fallbacks));
+
+    gpu_device_memory(server->device, &memory);
+    text_printf(out, "{\"draining\":%s,\"sessions\":%u,\"sequences\":%u",
+                server->is_draining ? "true" : "false", server->sessions.num_open,
+                server->sequences.num_used);
+    text_printf(out, ",\"budget_bytes\":%lu,\"charged_bytes\":%lu", memory.budget_bytes,
+                memory.charged_bytes);
+    text_printf(out, ",\"populate_bytes\":%lu,\"populated_bytes\":%lu", memory.populate_bytes,
+                memory.populated_bytes);
+    text_printf(out, ",\"attention\":\"%s\",\"fallbacks\":[",
+                gpu_attention_version(gpu_device_attention(server->device)));
+    for (size_t at = 0; at < count && at < ARRAY_SIZE(fallbacks); at++) {
+        text_add(out, at > 0 ? "," : "");
+        text_add_json(out, fallbacks[at].name);
+    }
+    text_add(out, "]}");
+}
+
+int handle_list(struct call *call, wire_reply *reply)
+{
+    const Kvpool__Wire__List *wire = call->message;
+    struct server *server = call->server;
+    struct text text = text_init(server->scratch.json, server->scratch.json_bytes);
+    bool is_one = strcmp(wire->what, "status") == 0;
+
+    text_add(&text, is_one ? "" : "[");
+    if (is_one)
+        list_status(server, &text);
+    else if (strcmp(wire->what, "models") == 0)
+        list_models(server, &text);
+    else if (strcmp(wire->what, "tenants") == 0)
+        list_payers(server, &text, false);
+    else if (strcmp(wire->what, "domains") == 0)
+        list_payers(server, &text, true);
+    else if (strcmp(wire->what, "sessions") == 0)
+        list_sessions(server, &text);
+    else
+        return refuse(reply, STATUS_INVALID,
+                      "there are lists of models, tenants, domains, sessions and status");
+    text_add(&text, is_one ? "" : "]");
+    if (text.is_cut)
+        return refuse(reply, STATUS_LIMIT, "the list is too long for one message");
+    kvpool__wire__list_result__init(&server->scratch.list);
+    server->scratch.list.json = server->scratch.json;
+    reply->result_case = KVPOOL__WIRE__REPLY__RESULT_LIST;
+    reply->list = &server->scratch.list;
+    return STATUS_OK;
+}
+
+int handle_kick(struct call *call, wire_reply *reply)
+{
+    const Kvpool__Wire__Kick *wire = call->message;
+    struct server *server = call->server;
+    struct session *session = sessions_by_id(server, wire->session);
+
+    if (!session)
+        return refuse(reply, STATUS_NOT_FOUND, "no such session");
+    server->sessions.counters.kicked++;
+    session_end(server, session, "kicked");
+    return STATUS_OK;
+}
+
+int handle_shutdown(struct call *call, wire_reply *reply)
+{
+    const Kvpool__Wire__Shutdown *wire = call->message;
+
+    (void)reply; /* nothing outlives this daemon yet: forget or not is the same */
+    log_event(LOG_NOTICE, "shutdown_asked", log_bool("forget", wire->forget));
+    server_drain(call->server, true);
+    call->server->is_stopping = true;
+    call->server->drain_end_ms = call->server->now_ms;
+    return STATUS_OK;
+}

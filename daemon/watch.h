@@ -1,0 +1,7 @@
+/* daemon/watch.h - what the daemon counts, and who is shown it: stats, events, HTTP. */
+#pragma once
+
+struct server;
+
+int watch_make(struct server *server);
+void watch_finish(struct server *server);

@@ -1,0 +1,38 @@
+/* tests/e2e/daemon.h - a real kvpoold in a directory of its own, and engines as real processes. */
+#pragma once
+
+#include "client-lib/kvpool.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct daemon {
+    char dir[64]; /* run/, state/, kvpoold.yaml */
+    pid_t pid;
+};
+
+/* Starts kvpoold ($KVPOOLD) with @config behind what the directory sets; waits until it answers. */
+void daemon_start(struct daemon *daemon, const char *config);
+/* The same directory again, after it was killed. */
+void daemon_restart(struct daemon *daemon);
+/* SIGTERM, or SIGKILL; its exit status, or 128 and the signal. */
+int daemon_stop(struct daemon *daemon, int signal);
+/* Stops it if it runs, and removes the directory. */
+void daemon_finish(struct daemon *daemon);
+
+/* As tenant `a` (this user), or by a token. */
+struct kvpool *engine_connect(const struct daemon *daemon, const char *token, uint32_t flags);
+struct kvpool *operator_connect(const struct daemon *daemon);
+
+/* One of the operator's numbers: the first "name": in the JSON of Stats. UINT64_MAX: not there. */
+uint64_t stat_read(const struct daemon *daemon, const char *name);
+/* Until a number is @value; fails the test after @ms. */
+void stat_await(const struct daemon *daemon, const char *name, uint64_t value, unsigned ms);
+
+uint64_t now_ms(void);
+
+/* A small model: 2 layers, 4 q heads, 2 kv heads, dim 16, f32, 16 tokens a block. */
+extern const struct kvpool_model small_model;
+/* @count tokens that differ with @seed. */
+void tokens_make(uint32_t *out, size_t count, uint32_t seed);
