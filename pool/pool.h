@@ -273,7 +273,11 @@ int pool_publish_up_to(struct pool *pool, struct pool_name name, uint64_t num_to
 /* @child gets the complete tokens of @name, and shares every block of them, the tail too. */
 int pool_fork(struct pool *pool, struct pool_name name, uint64_t child);
 
-/* These wait (POOL_PENDING) for attends of an ended step that still run. */
+/*
+ * These wait (POOL_PENDING) for attends of an ended step that still run; the reply may then be any
+ * answer of theirs. Like fork and publish they see complete tokens only, and are INVALID for an
+ * unfilled allocation until all of it is filled (what its steps complete is published at their end).
+ */
 int pool_truncate(struct pool *pool, struct pool_name name, uint64_t num_tokens, uint64_t cookie);
 int pool_release(struct pool *pool, struct pool_name name, uint64_t cookie);
 int pool_preempt(struct pool *pool, struct pool_name name, uint64_t cookie);

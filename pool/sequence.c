@@ -154,6 +154,12 @@ void sequence_run_waiting(struct pool *pool, uint32_t id)
     emit_reply(pool, cookie, run_verb(pool, id, verb, sequence->waiting_argument));
 }
 
+/* Complete tokens, once the step that it is in has ended. */
+static uint64_t length_to_come(const struct sequence *sequence, const struct step *step)
+{
+    return step && !step->is_commit ? sequence->num_complete : sequence->length;
+}
+
 /* Carries the verb out, or lets it wait for the attends of a step that ended. */
 static int begin_verb(struct pool *pool, struct pool_name name, enum waiting_verb verb,
                       uint64_t argument, uint64_t cookie)
@@ -166,7 +172,8 @@ static int begin_verb(struct pool *pool, struct pool_name name, enum waiting_ver
     const struct step *step = step_of(pool, sequence);
     if (verb != WAITING_RELEASE && sequence->is_preempted)
         return POOL_INVALID;
-    if (verb == WAITING_TRUNCATE && (!sequence->is_filled || argument > sequence->length))
+    if (verb == WAITING_TRUNCATE &&
+        (!sequence->is_filled || argument > length_to_come(sequence, step)))
         return POOL_INVALID;
     if (step && step->state != STEP_ENDING)
         return POOL_INVALID; /* the step is open */
