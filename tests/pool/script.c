@@ -51,38 +51,38 @@ enum option_index {
 /* clang-format off */
 #define AT(field) offsetof(struct script_command, field)
 static const struct option options[NUM_OPTIONS] = {
-    [OPTION_BLOCKS]       = {"blocks=",       script_read_number_option, AT(blocks),       0, UINT32_MAX},
-    [OPTION_BLOCK_TOKENS] = {"block_tokens=", script_read_number_option, AT(block_tokens), 1, UINT16_MAX},
-    [OPTION_WATERMARK]    = {"watermark=",    script_read_number_option, AT(watermark),    0, UINT64_MAX},
-    [OPTION_GUARANTEE]    = {"guarantee=",    script_read_number_option, AT(guarantee),    0, UINT64_MAX},
-    [OPTION_LIMIT]        = {"limit=",        script_read_number_option, AT(limit),        0, UINT64_MAX},
-    [OPTION_WEIGHT]       = {"weight=",       script_read_number_option, AT(weight),       1, UINT32_MAX},
-    [OPTION_READERS]      = {"readers=",      script_read_readers,       0,                0, 0},
-    [OPTION_GROUPS]       = {"groups=",       script_read_groups,        0,                0, 0},
-    [OPTION_PER_GRANULE]  = {"per_granule=",  script_read_per_granule,   0,                0, 0},
-    [OPTION_TOKENS]       = {"tokens=",       script_read_tokens,        0,                0, 0},
-    [OPTION_MODEL]        = {"model=",        script_read_name_option,   AT(model),        0, 0},
-    [OPTION_TENANT]       = {"tenant=",       script_read_name_option,   AT(tenant),       0, 0},
-    [OPTION_LAYERED]      = {"layered=",      script_read_name_option,   AT(layered),      0, 0},
-    [OPTION_SALT]         = {"salt=",         script_read_text_option,   AT(salt),         0, 0},
-    [OPTION_ADAPTER]      = {"adapter=",      script_read_text_option,   AT(adapter),      0, 0},
-    [OPTION_EXTRA]        = {"extra=",        script_read_extra,         0,                0, 0},
-    [OPTION_SESSION]      = {"session=",      script_read_name_option,   AT(session),      0, 0},
-    [OPTION_RAW]          = {"raw",           script_read_flag,          AT(raw),          0, 0},
-    [OPTION_MAPPED]       = {"mapped",        script_read_flag,          AT(mapped),       0, 0},
-    [OPTION_UNFILLED]     = {"unfilled",      script_read_flag,          AT(unfilled),     0, 0},
-    [OPTION_TAKE]         = {"take=",         script_read_number_option, AT(take),         0, UINT64_MAX},
-    [OPTION_GROUP]        = {"group=",        script_read_number_option, AT(group),        0, UINT64_MAX},
-    [OPTION_DEVICES]      = {"devices=",      script_read_numbers, AT(devices),     1, UINT32_MAX},
-    [OPTION_WATERMARKS]   = {"watermarks=",   script_read_numbers, AT(watermarks),  0, UINT32_MAX},
-    [OPTION_PAGES]        = {"pages=",        script_read_numbers, AT(pages),       1, UINT16_MAX},
-    [OPTION_RANKS]        = {"ranks=",        script_read_numbers, AT(ranks),       0, UINT32_MAX},
-    [OPTION_LAYERS]       = {"layers=",       script_read_number_option, AT(layers), 1, UINT16_MAX},
-    [OPTION_DEADLINE]     = {"deadline=",     script_read_number_option, AT(deadline), 0, UINT64_MAX},
-    [OPTION_ATTACHED]     = {"attached",      script_read_flag,    AT(is_attached), 0, 0},
-    [OPTION_FAILED]       = {"failed",        script_read_flag,    AT(is_failed),   0, 0},
-    [OPTION_COMMIT]       = {"commit",        script_read_flag,    AT(is_commit),   0, 0},
-    [OPTION_ABANDON]      = {"abandon",       script_read_flag,    AT(is_abandon),  0, 0},
+    [OPTION_BLOCKS]       = {"blocks=",       value_amount,      AT(blocks),       0, UINT32_MAX},
+    [OPTION_BLOCK_TOKENS] = {"block_tokens=", value_amount,      AT(block_tokens), 1, UINT16_MAX},
+    [OPTION_WATERMARK]    = {"watermark=",    value_amount,      AT(watermark),    0, UINT64_MAX},
+    [OPTION_GUARANTEE]    = {"guarantee=",    value_amount,      AT(guarantee),    0, UINT64_MAX},
+    [OPTION_LIMIT]        = {"limit=",        value_amount,      AT(limit),        0, UINT64_MAX},
+    [OPTION_WEIGHT]       = {"weight=",       value_amount,      AT(weight),       1, UINT32_MAX},
+    [OPTION_READERS]      = {"readers=",      value_readers,     0,                0, 0},
+    [OPTION_GROUPS]       = {"groups=",       value_groups,      0,                0, 0},
+    [OPTION_PER_GRANULE]  = {"per_granule=",  value_per_granule, 0,                0, 0},
+    [OPTION_TOKENS]       = {"tokens=",       value_tokens,      0,                0, 0},
+    [OPTION_MODEL]        = {"model=",        value_label,       AT(model),        0, 0},
+    [OPTION_TENANT]       = {"tenant=",       value_label,       AT(tenant),       0, 0},
+    [OPTION_LAYERED]      = {"layered=",      value_label,       AT(layered),      0, 0},
+    [OPTION_SALT]         = {"salt=",         value_text,        AT(salt),         0, 0},
+    [OPTION_ADAPTER]      = {"adapter=",      value_text,        AT(adapter),      0, 0},
+    [OPTION_EXTRA]        = {"extra=",        value_extra,       0,                0, 0},
+    [OPTION_SESSION]      = {"session=",      value_label,       AT(session),      0, 0},
+    [OPTION_RAW]          = {"raw",           value_flag,        AT(raw),          0, 0},
+    [OPTION_MAPPED]       = {"mapped",        value_flag,        AT(mapped),       0, 0},
+    [OPTION_UNFILLED]     = {"unfilled",      value_flag,        AT(unfilled),     0, 0},
+    [OPTION_TAKE]         = {"take=",         value_amount,      AT(take),         0, UINT64_MAX},
+    [OPTION_GROUP]        = {"group=",        value_amount,      AT(group),        0, UINT64_MAX},
+    [OPTION_DEVICES]      = {"devices=",      value_numbers,     AT(devices),      1, UINT32_MAX},
+    [OPTION_WATERMARKS]   = {"watermarks=",   value_numbers,     AT(watermarks),   0, UINT32_MAX},
+    [OPTION_PAGES]        = {"pages=",        value_numbers,     AT(pages),        1, UINT16_MAX},
+    [OPTION_RANKS]        = {"ranks=",        value_numbers,     AT(ranks),        0, UINT32_MAX},
+    [OPTION_LAYERS]       = {"layers=",       value_amount,      AT(layers),       1, UINT16_MAX},
+    [OPTION_DEADLINE]     = {"deadline=",     value_amount,      AT(deadline),     0, UINT64_MAX},
+    [OPTION_ATTACHED]     = {"attached",      value_flag,        AT(is_attached),  0, 0},
+    [OPTION_FAILED]       = {"failed",        value_flag,        AT(is_failed),    0, 0},
+    [OPTION_COMMIT]       = {"commit",        value_flag,        AT(is_commit),    0, 0},
+    [OPTION_ABANDON]      = {"abandon",       value_flag,        AT(is_abandon),   0, 0},
 };
 
 #define BIT(option) (1u << OPTION_##option)
@@ -93,17 +93,19 @@ static const struct option options[NUM_OPTIONS] = {
 #define ARENA_BITS (BIT(MODEL) | BIT(GROUP) | BIT(TENANT))
 static const struct verb {
     const char *word;
-    const char *places; /* words before the options: s a name, c the child, n a number, l slots, r rows */
+    const char *places; /* before options: s a name, c the child, n a number, l slots, r rows */
     uint32_t required, optional; /* options */
 } verbs[NUM_VERBS] = {
-    [VERB_POOL]        = {"pool",        "",   0,            BIT(BLOCKS) | BIT(BLOCK_TOKENS) | BIT(WATERMARK) |
-                                                             BIT(DEVICES) | BIT(WATERMARKS)},
+    [VERB_POOL]        = {"pool",        "",   0,            BIT(BLOCKS) | BIT(BLOCK_TOKENS) |
+                                                             BIT(WATERMARK) | BIT(DEVICES) |
+                                                             BIT(WATERMARKS)},
     [VERB_TENANT]      = {"tenant",      "s",  0,            QUOTA_BITS},
     [VERB_DOMAIN]      = {"domain",      "s",  BIT(READERS), QUOTA_BITS},
-    [VERB_MODEL]       = {"model",       "s",  0,            BIT(GROUPS) | BIT(PER_GRANULE) | BIT(PAGES) |
-                                                             BIT(RANKS) | BIT(LAYERS)},
+    [VERB_MODEL]       = {"model",       "s",  0,            BIT(GROUPS) | BIT(PER_GRANULE) |
+                                                             BIT(PAGES) | BIT(RANKS) | BIT(LAYERS)},
     [VERB_ALLOC]       = {"alloc",       "s",  BIT(TOKENS),  ID_BITS | BIT(SESSION) | BIT(RAW) |
-                                                             BIT(MAPPED) | BIT(UNFILLED) | BIT(TAKE)},
+                                                             BIT(MAPPED) | BIT(UNFILLED) |
+                                                             BIT(TAKE)},
     [VERB_FIND]        = {"find",        "",   BIT(TOKENS),  ID_BITS | BIT(RAW)},
     [VERB_APPEND]      = {"append",      "s",  BIT(TOKENS),  0},
     [VERB_FILL]        = {"fill",        "s",  0,            0},
@@ -131,8 +133,8 @@ static const struct verb {
     [VERB_ATTEND]          = {"attend",          "sn", 0,           0},
     [VERB_ATTENDED]        = {"attended",        "sn", 0,           BIT(FAILED)},
     [VERB_END_STEP]        = {"end-step",        "s",  0,           BIT(COMMIT) | BIT(ABANDON)},
-    [VERB_WAIT]            = {"wait",            "s",  BIT(TOKENS), ID_BITS | BIT(SESSION) | BIT(RAW) |
-                                                                    BIT(DEADLINE)},
+    [VERB_WAIT]            = {"wait",            "s",  BIT(TOKENS), ID_BITS | BIT(SESSION) |
+                                                                    BIT(RAW) | BIT(DEADLINE)},
     [VERB_CANCEL]          = {"cancel",          "s",  0,           BIT(SESSION)},
     [VERB_TICK]            = {"tick",            "n",  0,           0},
     [VERB_REPLIES]         = {"replies",         "",   0,           0},

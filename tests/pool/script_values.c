@@ -104,7 +104,7 @@ static int read_run(struct reader *reader, char *item, uint32_t *first, uint32_t
     return 0;
 }
 
-int script_read_tokens(struct reader *reader, const struct option *option, char *value)
+int value_tokens(struct reader *reader, const struct option *option, char *value)
 {
     struct script_command *command = reader->command;
     uint32_t *tokens = NULL, first = 0, step = 0;
@@ -169,7 +169,7 @@ static int compare_extras(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-int script_read_extra(struct reader *reader, const struct option *option, char *value)
+int value_extra(struct reader *reader, const struct option *option, char *value)
 {
     struct script_command *command = reader->command;
     struct script_extra *extras = NULL;
@@ -199,7 +199,7 @@ int script_read_extra(struct reader *reader, const struct option *option, char *
     return 0;
 }
 
-int script_read_readers(struct reader *reader, const struct option *option, char *value)
+int value_readers(struct reader *reader, const struct option *option, char *value)
 {
     struct script_command *command = reader->command;
 
@@ -214,7 +214,7 @@ int script_read_readers(struct reader *reader, const struct option *option, char
     return 0;
 }
 
-int script_read_groups(struct reader *reader, const struct option *option, char *value)
+int value_groups(struct reader *reader, const struct option *option, char *value)
 {
     struct script_command *command = reader->command;
 
@@ -236,7 +236,7 @@ int script_read_groups(struct reader *reader, const struct option *option, char 
     return 0;
 }
 
-int script_read_per_granule(struct reader *reader, const struct option *option, char *value)
+int value_per_granule(struct reader *reader, const struct option *option, char *value)
 {
     for (char *item; (item = next_item(&value));) {
         uint64_t number;
@@ -270,7 +270,7 @@ int script_read_slots(struct reader *reader, char *value)
     return 0;
 }
 
-int script_read_number_option(struct reader *reader, const struct option *option, char *value)
+int value_amount(struct reader *reader, const struct option *option, char *value)
 {
     uint64_t number;
     int err = script_read_number(reader, option->word, value, &number);
@@ -284,7 +284,7 @@ int script_read_number_option(struct reader *reader, const struct option *option
     return 0;
 }
 
-int script_read_numbers(struct reader *reader, const struct option *option, char *value)
+int value_numbers(struct reader *reader, const struct option *option, char *value)
 {
     struct script_numbers *numbers =
         (struct script_numbers *)((char *)reader->command + option->offset);
@@ -320,19 +320,19 @@ int script_read_row(struct reader *reader, char *word)
     if (err)
         return err;
     row->first_token = command->num_tokens;
-    err = script_read_tokens(reader, NULL, tokens);
+    err = value_tokens(reader, NULL, tokens);
     row->num_tokens = command->num_tokens - row->first_token;
     command->num_rows++;
     return err;
 }
 
-int script_read_name_option(struct reader *reader, const struct option *option, char *value)
+int value_label(struct reader *reader, const struct option *option, char *value)
 {
     return script_read_name(reader, option->word, value, (char *)reader->command + option->offset);
 }
 
 /* Salts and adapters are the engine's text, not names: any marks, but some text. */
-int script_read_text_option(struct reader *reader, const struct option *option, char *value)
+int value_text(struct reader *reader, const struct option *option, char *value)
 {
     if (!*value)
         return script_wrong(reader, "%s: text is missing", option->word);
@@ -342,7 +342,7 @@ int script_read_text_option(struct reader *reader, const struct option *option, 
     return 0;
 }
 
-int script_read_flag(struct reader *reader, const struct option *option, char *value)
+int value_flag(struct reader *reader, const struct option *option, char *value)
 {
     (void)value;
     *(bool *)((char *)reader->command + option->offset) = true;

@@ -34,11 +34,10 @@ int script_read_slots(struct reader *reader, char *value);
 int script_read_row(struct reader *reader, char *word);
 
 /* Whether nothing is allowed is for the verb to say. */
-script_read_value script_read_tokens;
-script_read_value script_read_extra, script_read_readers, script_read_groups,
-    script_read_per_granule;
+script_read_value value_tokens;
+script_read_value value_extra, value_readers, value_groups, value_per_granule;
 /* A comma list of numbers, each within the option's bounds. */
-script_read_value script_read_numbers;
-script_read_value script_read_number_option, script_read_name_option, script_read_flag;
+script_read_value value_numbers;
+script_read_value value_amount, value_label, value_flag;
 /* Salts and adapters are the engine's text, not names: any marks, but some text. */
-script_read_value script_read_text_option;
+script_read_value value_text;
