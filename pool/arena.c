@@ -158,8 +158,7 @@ static uint64_t hottest_stamp(const struct pool *pool, const struct granule *gra
     return hottest;
 }
 
-/* @hottest: the stamp of its hottest block if it is wholly unheld now, or 0: to be found. */
-static void recount(struct pool *pool, uint32_t id, int busy, int cached, uint64_t hottest)
+void granule_count(struct pool *pool, uint32_t id, int busy, int cached)
 {
     struct granule *granule = &pool->granules[id];
     const struct arena *arena = &pool->arenas[granule->arena];
@@ -182,21 +181,31 @@ static void recount(struct pool *pool, uint32_t id, int busy, int cached, uint64
         account_change_all(pool, arena_payer(pool, arena), arena->placement,
                            is_used ? arena->pages : -(int64_t)arena->pages, 0);
     if (is_unheld && !was_unheld) {
-        granule->hottest = hottest > 0 ? hottest : hottest_stamp(pool, granule);
+        granule->hottest = hottest_stamp(pool, granule);
         granule_enter_order(pool, id);
     }
     if (!is_used && granule->where != GRANULE_IDLE)
         granule_enter_idle(pool, id);
 }
 
-void granule_count(struct pool *pool, uint32_t id, int busy, int cached)
+void granule_hold(struct pool *pool, uint32_t id)
 {
-    recount(pool, id, busy, cached, 0);
+    struct granule *granule = &pool->granules[id];
+
+    if (granule->num_busy++ == 0) /* it was wholly unheld; and is in use, as before */
+        granule_leave_order(pool, id);
+    granule->num_cached--;
 }
 
 void granule_let_go(struct pool *pool, uint32_t id)
 {
-    recount(pool, id, -1, 1, pool->stamp);
+    struct granule *granule = &pool->granules[id];
+
+    granule->num_cached++;
+    if (--granule->num_busy > 0)
+        return;
+    granule->hottest = pool->stamp;
+    granule_enter_order(pool, id);
 }
 
 /* ---- granules come and go ------------------------------------------------------------------- */
