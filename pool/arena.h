@@ -15,7 +15,7 @@ static inline pool_payer arena_payer(const struct pool *pool, const struct arena
 }
 static inline struct granule *granule_of_slot(const struct pool *pool, uint32_t slot)
 {
-    return &pool->granules[pool->slots[slot].granule];
+    return &pool->slots[pool->slots[slot].granule].first_of;
 }
 
 /* The shelf of (domain, model), or NONE. */

@@ -74,10 +74,10 @@ uint32_t payer_coldest_granule(const struct pool *pool, pool_payer payer, uint32
         uint32_t first = granule_order_first(pool, order_of(pool, payer, at));
         if (first == NONE)
             continue;
-        const struct granule *granule = &pool->granules[first];
+        const struct granule *granule = &pool->slots[first].first_of;
         if (!ignore_guarantee && !stays_guaranteed(pool, payer, &pool->arenas[granule->arena]))
             continue;
-        if (best == NONE || granule->hottest < pool->granules[best].hottest)
+        if (best == NONE || granule->hottest < pool->slots[best].first_of.hottest)
             best = first;
     }
     return best;
