@@ -66,8 +66,8 @@ static uint64_t partly_used_pages(const struct pool *pool)
 {
     uint64_t pages = 0;
 
-    for (uint32_t id = 0; id < pool->granule_pool.num_touched; id++) {
-        const struct granule *granule = &pool->granules[id];
+    for (uint32_t id = 0; id < pool->slot_pool.num_touched; id++) {
+        const struct granule *granule = &pool->slots[id].first_of;
         uint32_t used = granule->num_busy + granule->num_cached;
         if (used == 0)
             continue;
