@@ -100,31 +100,34 @@ static void pages_add(struct pool *pool, const struct arena *arena, size_t membe
 static void granule_enter_idle(struct pool *pool, uint32_t id)
 {
     struct granule *granule = &pool->slots[id].first_of;
-    const struct arena *arena = &pool->arenas[granule->arena];
+    struct arena *arena = &pool->arenas[granule->arena];
 
     granule->where = GRANULE_IDLE;
     granule->hottest = ++pool->stamp;
     list_push_tail(&pool->placements[arena->placement].idle, LINKS(pool->slots, first_of.link), id);
+    arena->num_idle++;
     pages_add(pool, arena, offsetof(struct device, idle_pages), 1);
 }
 
 void granule_leave_idle(struct pool *pool, uint32_t id)
 {
     struct granule *granule = &pool->slots[id].first_of;
-    const struct arena *arena = &pool->arenas[granule->arena];
+    struct arena *arena = &pool->arenas[granule->arena];
 
     list_remove(&pool->placements[arena->placement].idle, LINKS(pool->slots, first_of.link), id);
     granule->where = GRANULE_NOWHERE;
+    arena->num_idle--;
     pages_add(pool, arena, offsetof(struct device, idle_pages), -1);
 }
 
 void granule_return_to_idle(struct pool *pool, uint32_t id)
 {
     struct granule *granule = &pool->slots[id].first_of;
-    const struct arena *arena = &pool->arenas[granule->arena];
+    struct arena *arena = &pool->arenas[granule->arena];
 
     granule->where = GRANULE_IDLE; /* idle as long as before: it keeps its stamp */
     list_restore(&pool->placements[arena->placement].idle, LINKS(pool->slots, first_of.link), id);
+    arena->num_idle++;
     pages_add(pool, arena, offsetof(struct device, idle_pages), 1);
 }
 

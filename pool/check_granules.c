@@ -66,17 +66,18 @@ static void check_arena(const struct pool *pool, uint32_t id)
 {
     const struct arena *arena = &pool->arenas[id];
     struct slot_counts counts = {0};
-    uint32_t num_granules = 0, num_free = 0;
+    uint32_t num_granules = 0, num_idle = 0, num_free = 0;
 
     for (uint32_t granule = 0; granule < pool->slot_pool.num_touched; granule++) {
         if (!granule_is_used(pool, granule) || pool->slots[granule].first_of.arena != id)
             continue;
         check_granule(pool, granule, &counts);
         num_granules++;
+        num_idle += pool->slots[granule].first_of.where == GRANULE_IDLE;
     }
     for (uint32_t slot = arena->free.head; slot != NONE; slot = pool->slots[slot].link.next)
         num_free++;
-    assert(num_granules == arena->num_granules);
+    assert(num_granules == arena->num_granules && num_idle == arena->num_idle);
     assert(counts.free == arena->num_free && num_free == arena->num_free);      /* I1 */
     assert(counts.held == arena->num_held);                                     /* I1 */
     assert(counts.evictable == arena->num_evictable);                           /* I1 */

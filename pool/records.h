@@ -104,7 +104,7 @@ struct arena {
     struct list free;      /* slots, next to be taken first */
     uint32_t num_free, num_evictable, num_held, num_reserved, num_quarantined;
     uint32_t num_stale;    /* evictable, from before a clear: at the head of the list */
-    uint32_t num_granules;
+    uint32_t num_granules, num_idle; /* committed; of them, without a block */
     uint32_t lowest_hint;  /* no granule index below it is unused */
     uint32_t batch;        /* last slot that this batch of a release put into the free list ... */
     uint64_t batch_number; /* ... if it is this batch */
