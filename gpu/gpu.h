@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include "gpu/attend.h"
 #include "gpu/granule.h"
 
 #include <stdbool.h>
@@ -39,6 +40,10 @@ struct gpu_device_options {
     uint32_t max_operations; /* queued and not yet reaped */
     uint64_t populate_bytes; /* of the budget: taken from the machine at once, in the background */
     bool without_mount;      /* take the memfd fallback, whatever this process may do */
+    uint32_t num_workers;    /* threads for attends too large for the owner's; 0: the owner does all */
+    const int *worker_cpus;  /* NULL, or the CPU that each is pinned to */
+    const char *attend_version; /* one of gpu_attention_version_name(); NULL: the best here */
+    uint32_t attend_inline_us;  /* less work than this stays in the owner's thread; 0: 50 */
 };
 
 /*
@@ -83,6 +88,19 @@ struct gpu_fallback {
 /* Answers how many there are; the first @max of them are in @out. */
 size_t gpu_device_fallbacks(const struct gpu_device *device, struct gpu_fallback *out, size_t max);
 
+/* --- attention: plans and layers in gpu/attend.h --- */
+
+/* What plans are made with: gpu_step_plan_create(). The device's own. */
+struct gpu_attention *gpu_device_attention(const struct gpu_device *device);
+
+/*
+ * gpu_attend() whose end is a completion: 0 is done at once, without one; GPU_ATTEND_QUEUED is
+ * followed by one with @cookie and the status. GPU_BUSY: no operation record is free. What the
+ * blocks' arenas have come to meanwhile is the caller's to ask: gpu_arena_is_damaged().
+ */
+int gpu_device_attend(struct gpu_device *device, struct gpu_step_plan *plan,
+                      const struct gpu_attend_layer *layer, uint64_t cookie);
+
 /* --- arenas: memory that engines can map --- */
 
 struct gpu_arena_options {
@@ -112,6 +130,9 @@ int gpu_arena_open(struct gpu_device *device, uint32_t arena,
  * number, only as GPU_NO_ARENA in gpu_device_check_excess().
  */
 int gpu_arena_close(struct gpu_device *device, uint32_t arena, uint64_t cookie);
+
+/* Its memory was pulled away from under the daemon by its own tenant: what it reads as is zeros. */
+bool gpu_arena_is_damaged(const struct gpu_device *device, uint32_t arena);
 
 /* The address of slot 1, the same as long as the arena is open. NULL if it is not. */
 void *gpu_arena_base(const struct gpu_device *device, uint32_t arena);

@@ -40,7 +40,8 @@ static int prompt_check(const struct pool *pool, const struct pool_prompt *promp
         if (!payer_may(pool, prompt->shared, prompt->tenant, POOL_MAY_READ))
             return POOL_NOT_FOUND;
     }
-    if (prompt->tokens.count == 0)
+    if (prompt->tokens.count == 0 ||
+        (prompt->shared != POOL_NONE && !prompt->tokens.shared_keys))
         return POOL_INVALID;
     uint64_t most = (uint64_t)pool->config.max_sequence_blocks *
                     pool->models[prompt->model].shape.block_tokens;
@@ -55,9 +56,8 @@ int pool_match(struct pool *pool, const struct pool_prompt *prompt, struct pool_
     if (answer)
         return answer;
     match_find(pool, prompt, shelf_find(pool, prompt->domain, prompt->model),
-               prompt->shared == POOL_NONE ? NONE
-                                           : shelf_find(pool, prompt->shared, prompt->model),
-               &match);
+               prompt->shared == POOL_NONE ? NONE : shelf_find(pool, prompt->shared, prompt->model),
+               false, &match);
     uint64_t block_tokens = pool->models[prompt->model].shape.block_tokens;
     out_found->matched = match.num_positions * block_tokens;
     out_found->arriving = arriving_count(pool, prompt, &match) * block_tokens;
@@ -95,27 +95,6 @@ static bool never_fits(const struct pool *pool, const struct admission *admissio
     return false;
 }
 
-/* Holds or un-holds the hits of all groups; un-holding goes exactly backwards. */
-static void hold_hits(struct pool *pool, const struct admission *admission)
-{
-    uint32_t num_groups = pool->models[admission->prompt->model].shape.num_groups;
-
-    for (uint32_t group = 0; group < num_groups; group++) {
-        for (uint32_t at = admission->match.first[group]; at < admission->match.num_positions; at++)
-            block_hold(pool, *match_hit(pool, group, at));
-    }
-}
-
-static void unhold_hits(struct pool *pool, const struct admission *admission)
-{
-    uint32_t num_groups = pool->models[admission->prompt->model].shape.num_groups;
-
-    for (uint32_t group = num_groups; group-- > 0;) {
-        for (uint32_t at = admission->match.num_positions; at > admission->match.first[group]; at--)
-            block_hold_undo(pool, *match_hit(pool, group, at - 1));
-    }
-}
-
 static int take_slots(struct pool *pool, const struct admission *admission)
 {
     struct want wants[POOL_MAX_GROUPS];
@@ -134,9 +113,10 @@ static int take_slots(struct pool *pool, const struct admission *admission)
 static int admit(struct pool *pool, struct admission *admission)
 {
     const struct pool_prompt *prompt = admission->prompt;
-    uint32_t block_tokens = pool->models[prompt->model].shape.block_tokens;
+    const struct model *model = &pool->models[prompt->model];
+    uint32_t block_tokens = model->shape.block_tokens;
 
-    match_find(pool, prompt, admission->shelf, admission->shared_shelf, &admission->match);
+    match_find(pool, prompt, admission->shelf, admission->shared_shelf, true, &admission->match);
     uint64_t matched = (uint64_t)admission->match.num_positions * block_tokens;
     uint64_t rest = prompt->tokens.count - matched;
     admission->length =
@@ -144,10 +124,10 @@ static int admit(struct pool *pool, struct admission *admission)
     admission->num_positions = (uint32_t)((admission->length + block_tokens - 1) / block_tokens);
     if (never_fits(pool, admission))
         return POOL_NEVER_FITS;
-    hold_hits(pool, admission);
+    match_hold(pool, model, &admission->match);
     int answer = take_slots(pool, admission);
     if (answer)
-        unhold_hits(pool, admission);
+        match_unhold(pool, model, &admission->match);
     return answer;
 }
 
@@ -238,18 +218,34 @@ static int count_refusal(struct pool *pool, int answer)
     return answer;
 }
 
-/* Where new blocks go, and where it may start; made on first use. */
-static int find_shelves(struct pool *pool, struct admission *admission)
+/* Where new blocks go, and where it may start; made on first use, and unmade by a refusal. */
+static int admit_on_shelves(struct pool *pool, struct admission *admission)
 {
     const struct pool_prompt *prompt = admission->prompt;
+    uint32_t num_shelves = pool->shelf_pool.num_used;
+    int answer = POOL_LIMIT;
 
     admission->shelf = shelf_get(pool, prompt->domain, prompt->model);
     admission->shared_shelf =
         prompt->shared == POOL_NONE ? NONE : shelf_get(pool, prompt->shared, prompt->model);
-    if (admission->shelf == NONE ||
-        (prompt->shared != POOL_NONE && admission->shared_shelf == NONE))
-        return POOL_LIMIT;
-    return 0;
+    if (admission->shelf != NONE &&
+        (prompt->shared == POOL_NONE || admission->shared_shelf != NONE))
+        answer = admit_or_advance(pool, admission);
+    while (answer && pool->shelf_pool.num_used > num_shelves)
+        shelf_unmake_last(pool);
+    return answer;
+}
+
+/* Whether a sequence of the prompt can be made: its record, and its chunks. */
+static bool caps_leave_room(const struct pool *pool, const struct pool_prompt *prompt)
+{
+    const struct sequence blank = {.model = prompt->model};
+    uint32_t num_positions = positions_of(pool, &blank, prompt->tokens.count);
+
+    return records_left(&pool->sequence_pool) > 0 &&
+           table_can_write(pool, &blank, 0, num_positions) &&
+           tokens_chunks_needed(pool, &blank, prompt->tokens.count) <=
+               chunks_left(pool->token_chunks);
 }
 
 int pool_alloc(struct pool *pool, struct pool_name name, const struct pool_prompt *prompt,
@@ -268,16 +264,11 @@ int pool_alloc(struct pool *pool, struct pool_name name, const struct pool_promp
     if (pool->is_draining)
         return POOL_DRAINING;
 
-    /* A blank of the sequence, to see whether the caps leave room for it. */
-    const struct sequence blank = {.model = prompt->model};
-    uint32_t num_positions = positions_of(pool, &blank, prompt->tokens.count);
-    if (records_left(&pool->sequence_pool) == 0 ||
-        !table_can_write(pool, &blank, 0, num_positions) ||
-        tokens_chunks_needed(pool, &blank, prompt->tokens.count) >
-            chunks_left(pool->token_chunks) ||
-        find_shelves(pool, &admission))
-        return count_refusal(pool, POOL_LIMIT);
-    answer = admit_or_advance(pool, &admission);
+    while (!caps_leave_room(pool, prompt)) {
+        if (!releases_advance(pool))
+            return count_refusal(pool, POOL_LIMIT);
+    }
+    answer = admit_on_shelves(pool, &admission);
     if (answer)
         return count_refusal(pool, answer);
 
@@ -328,7 +319,9 @@ int pool_resume(struct pool *pool, struct pool_name name, const struct pool_toke
     admission.options = &kept;
     admission.shelf = sequence->shelf;
     admission.shared_shelf = sequence->shared_shelf;
-    int answer = admit_or_advance(pool, &admission);
+    int answer = prompt_check(pool, &prompt); /* it may have lost a right meanwhile */
+    if (!answer)
+        answer = admit_or_advance(pool, &admission);
     if (answer)
         return count_refusal(pool, answer);
     sequence->is_preempted = false;

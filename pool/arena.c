@@ -26,7 +26,7 @@ uint32_t shelf_get(struct pool *pool, pool_payer domain, pool_model model)
     if (records_left(&pool->arena_pool) < num_groups)
         return NONE;
 
-    id = pool->shelf_pool.num_used++; /* shelves and arenas are never given back */
+    id = pool->shelf_pool.num_used++; /* once used, shelves and arenas are never given back */
     uint32_t first = pool->arena_pool.num_used;
     pool->arena_pool.num_used += num_groups;
     pool->shelves[id] = (struct shelf){.domain = domain,
@@ -45,6 +45,14 @@ uint32_t shelf_get(struct pool *pool, pool_payer domain, pool_model model)
                                                      .batch = NONE};
     }
     return id;
+}
+
+void shelf_unmake_last(struct pool *pool)
+{
+    const struct shelf *shelf = &pool->shelves[--pool->shelf_pool.num_used];
+
+    pool->payers[shelf->domain].first_shelf = shelf->next; /* it was put in front */
+    pool->arena_pool.num_used = shelf->first_arena;
 }
 
 static uint64_t granule_hash(uint32_t arena, uint32_t index)
@@ -150,14 +158,18 @@ static uint64_t hottest_stamp(const struct pool *pool, const struct granule *gra
     return hottest;
 }
 
-void granule_count(struct pool *pool, uint32_t id, int busy, int cached)
+/* @hottest: the stamp of its hottest block if it is wholly unheld now, or 0: to be found. */
+static void recount(struct pool *pool, uint32_t id, int busy, int cached, uint64_t hottest)
 {
     struct granule *granule = &pool->granules[id];
     const struct arena *arena = &pool->arenas[granule->arena];
     bool was_used = granule->num_busy + granule->num_cached > 0;
+    bool was_busy = granule->num_busy > 0;
 
     granule->num_busy += (uint32_t)busy;
     granule->num_cached += (uint32_t)cached;
+    if (was_busy && granule->num_busy > 0)
+        return; /* in use and held, as before */
     bool is_used = granule->num_busy + granule->num_cached > 0;
     bool is_unheld = granule->num_busy == 0 && granule->num_cached > 0;
     bool was_unheld = granule->where == GRANULE_IN_LIST || granule->where == GRANULE_IN_TREE;
@@ -170,11 +182,21 @@ void granule_count(struct pool *pool, uint32_t id, int busy, int cached)
         account_change_all(pool, arena_payer(pool, arena), arena->placement,
                            is_used ? arena->pages : -(int64_t)arena->pages, 0);
     if (is_unheld && !was_unheld) {
-        granule->hottest = hottest_stamp(pool, granule);
+        granule->hottest = hottest > 0 ? hottest : hottest_stamp(pool, granule);
         granule_enter_order(pool, id);
     }
     if (!is_used && granule->where != GRANULE_IDLE)
         granule_enter_idle(pool, id);
+}
+
+void granule_count(struct pool *pool, uint32_t id, int busy, int cached)
+{
+    recount(pool, id, busy, cached, 0);
+}
+
+void granule_let_go(struct pool *pool, uint32_t id)
+{
+    recount(pool, id, -1, 1, pool->stamp);
 }
 
 /* ---- granules come and go ------------------------------------------------------------------- */

@@ -23,6 +23,9 @@ uint32_t shelf_find(const struct pool *pool, pool_payer domain, pool_model model
 /* Makes it if there is none; NONE: over the cap. */
 uint32_t shelf_get(struct pool *pool, pool_payer domain, pool_model model);
 
+/* Undoes the last shelf_get() that made one. */
+void shelf_unmake_last(struct pool *pool);
+
 /* The slot record of a block id, or NONE. */
 uint32_t slot_find(const struct pool *pool, uint32_t arena, uint32_t number);
 
@@ -39,6 +42,8 @@ void granule_drop(struct pool *pool, uint32_t granule);
  * moves a granule between idle, in use and wholly unheld.
  */
 void granule_count(struct pool *pool, uint32_t granule, int busy, int cached);
+/* granule_count(-1, 1) for a block that has just become evictable: it is the hottest of all. */
+void granule_let_go(struct pool *pool, uint32_t granule);
 
 /* Enters or leaves the idle list and the granule order, with the pages that follow. plan.c only. */
 void granule_leave_idle(struct pool *pool, uint32_t granule);

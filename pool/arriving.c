@@ -4,6 +4,7 @@
 #include "pool/arena.h"
 #include "pool/block.h"
 #include "pool/sequence.h"
+#include "pool/transfer.h"
 
 /* The sequence that fills @position of @prompt, or NONE. */
 static uint32_t filler_at(const struct pool *pool, const struct pool_prompt *prompt,
@@ -138,6 +139,8 @@ static int when_published(const struct pool *pool, const struct waiter *waiter, 
 {
     if (waiter->filler != filler)
         return POOL_PENDING;
+    if (sequence_is_stale(pool, &pool->sequences[filler]))
+        return POOL_MISS; /* it publishes nothing any more */
     return waiter->position < pool->sequences[filler].considered ? 0 : POOL_PENDING;
 }
 
@@ -224,4 +227,5 @@ void pool_tick(struct pool *pool, uint64_t now_ms)
 {
     pool->now_ms = now_ms;
     for_each_waiter(pool, when_late, now_ms);
+    transfers_tick(pool);
 }

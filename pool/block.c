@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "pool/arena.h"
+#include "pool/sequence.h"
 
 static struct arena *arena_of(const struct pool *pool, const struct block *block)
 {
@@ -71,6 +72,14 @@ void block_hold_undo(struct pool *pool, uint32_t id)
         granule_count(pool, block_slot(pool, block)->granule, -1, 1);
 }
 
+static void tell_removed(struct pool *pool, const struct block *block)
+{
+    emit(pool, &(struct pool_effect){.kind = POOL_EFFECT_REMOVED,
+                                     .arena = block->arena,
+                                     .slot = block_slot(pool, block)->number,
+                                     .key = &block->key});
+}
+
 /* Out of the index, if it is in it. */
 static void forget_key(struct pool *pool, uint32_t id)
 {
@@ -82,10 +91,8 @@ static void forget_key(struct pool *pool, uint32_t id)
         return;
     index_remove(&pool->key_index, key_hash(&block->key, block->arena, false), id);
     block->state = BLOCK_PRIVATE;
-    emit(pool, &(struct pool_effect){.kind = POOL_EFFECT_REMOVED,
-                                     .arena = block->arena,
-                                     .slot = block_slot(pool, block)->number,
-                                     .key = &block->key});
+    if (!block->is_told_removed)
+        tell_removed(pool, block);
 }
 
 /* The record goes; the slot goes where @end says. @busy, @cached: what the granule counted it as. */
@@ -154,14 +161,15 @@ void block_let_go(struct pool *pool, uint32_t id, uint32_t end)
     if (--block->holds > 0)
         return;
     struct arena *arena = arena_of(pool, block);
-    --*held_gauge(pool, block);
-    if (block_is_published(pool, block)) {
+    bool is_published = block_is_published(pool, block);
+    --*(is_published ? &arena->num_held : &arena->num_reserved);
+    if (is_published) {
         block->stamp = ++pool->stamp;
         block->is_evictable = 1;
         list_push_tail(&arena->evictable, LINKS(pool->blocks, link), id);
         arena->num_evictable++;
         if (block->num_readers == 0)
-            granule_count(pool, block_slot(pool, block)->granule, -1, 1);
+            granule_let_go(pool, block_slot(pool, block)->granule);
     } else if (is_in_transfer(block) || pool->taking_from != NONE) {
         block_quarantine(pool, id, pool->taking_from);
     } else {
@@ -171,9 +179,14 @@ void block_let_go(struct pool *pool, uint32_t id, uint32_t end)
 
 /* ---- keys ----------------------------------------------------------------------------------- */
 
+static uint32_t block_tokens_of(const struct pool *pool, const struct block *block)
+{
+    return pool->models[block_shelf(pool, block)->model].shape.block_tokens;
+}
+
 static uint32_t stored_words(const struct pool *pool, const struct block *block)
 {
-    uint32_t num = pool->models[block_shelf(pool, block)->model].shape.block_tokens;
+    uint32_t num = block_tokens_of(pool, block);
 
     return num <= 32 ? num : 2;
 }
@@ -230,8 +243,35 @@ uint32_t block_find(struct pool *pool, uint32_t arena, const struct pool_key *ke
     return NONE;
 }
 
+/*
+ * Takes a block from before a clear, with a key that is published anew, out of the index: whoever
+ * follows stored and removed keys sees it removed before it is stored. False: there is none.
+ */
+static bool forget_stale(struct pool *pool, uint32_t arena, const struct pool_key *key)
+{
+    struct index_walk walk;
+
+    for (uint32_t id = index_first(&pool->key_index, key_hash(key, arena, false), &walk);
+         id != NONE; id = index_next(&pool->key_index, &walk)) {
+        struct block *block = &pool->blocks[id];
+        if (block->arena != arena || block->state != BLOCK_PUBLISHED || block->is_told_removed ||
+            block_is_current(pool, block) || memcmp(&block->key, key, sizeof(*key)) != 0)
+            continue;
+        if (!block->is_evictable) {
+            forget_key(pool, id);
+        } else if (block->num_readers == 0) {
+            block_evict(pool, id, POOL_NONE);
+        } else { /* a transfer reads it: it goes later, without a word */
+            tell_removed(pool, block);
+            block->is_told_removed = 1;
+        }
+        return true;
+    }
+    return false;
+}
+
 void block_publish(struct pool *pool, uint32_t id, const struct pool_key *key,
-                   const uint32_t *tokens)
+                   const struct pool_key *parent, const uint32_t *tokens)
 {
     struct block *block = &pool->blocks[id];
     struct arena *arena = arena_of(pool, block);
@@ -241,6 +281,8 @@ void block_publish(struct pool *pool, uint32_t id, const struct pool_key *key,
     assert(block->place_state == PLACE_PRESENT);
     if (block->is_promised)
         block_unpromise(pool, id);
+    while (forget_stale(pool, block->arena, key))
+        ;
     block->key = *key;
     block->state = BLOCK_PUBLISHED;
     memcpy(stored_tokens(pool, id), stored_form(pool, block, tokens, hash),
@@ -251,7 +293,10 @@ void block_publish(struct pool *pool, uint32_t id, const struct pool_key *key,
     emit(pool, &(struct pool_effect){.kind = POOL_EFFECT_STORED,
                                      .arena = block->arena,
                                      .slot = block_slot(pool, block)->number,
-                                     .key = &block->key});
+                                     .key = &block->key,
+                                     .parent = parent,
+                                     .tokens = tokens,
+                                     .num_tokens = block_tokens_of(pool, block)});
 }
 
 void block_unpublish(struct pool *pool, uint32_t id)
@@ -268,14 +313,20 @@ void block_evict(struct pool *pool, uint32_t id, pool_payer by)
 {
     struct block *block = &pool->blocks[id];
     struct arena *arena = arena_of(pool, block);
+    const struct granule *granule = granule_of_slot(pool, block->slot[TIER_DEVICE]);
 
     assert(block->is_evictable && block->num_readers == 0);
+    if (granule->where != GRANULE_NOWHERE && granule->hottest == block->stamp &&
+        granule->num_cached > 1) /* not the coldest of its arena: its granule's place changes */
+        granule_leave_order(pool, block_slot(pool, block)->granule);
     list_remove(&arena->evictable, LINKS(pool->blocks, link), id);
     arena->num_evictable--;
     pool->counters.evictions++;
     pool->payers[arena_payer(pool, arena)].evictions_suffered++;
-    if (by != NONE)
+    if (by != NONE) {
         pool->payers[by].evictions_caused++;
+        pool->evictions[(size_t)by * pool->config.max_payers + arena_payer(pool, arena)]++;
+    }
     if (!block_is_current(pool, block)) {
         arena->num_stale--;
         pool->sweeps_pending--;
@@ -347,7 +398,8 @@ uint32_t block_find_promise(const struct pool *pool, uint32_t arena, const struc
             memcmp(&block->key, key, sizeof(*key)) != 0)
             continue;
         const struct sequence *filler = &pool->sequences[block->link.next];
-        if (pool->sessions[filler->session].state == SESSION_LIVE)
+        if (pool->sessions[filler->session].state == SESSION_LIVE &&
+            !sequence_is_stale(pool, filler))
             return block->link.next;
     }
     return NONE;

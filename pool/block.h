@@ -23,6 +23,32 @@ static inline bool block_is_current(const struct pool *pool, const struct block 
 {
     return block->epoch == block_shelf(pool, block)->epoch;
 }
+/*
+ * Holding or letting go of a block touches its record, its slot's and its granule's: cache lines
+ * far apart, each known only from the one before. Whoever goes through many blocks asks at each
+ * step for the record of the block that comes PREFETCH_BLOCK steps later, for the slot of the one
+ * that comes PREFETCH_SLOT steps later ... NONE: there is none. Measured with
+ * tests/bench/bench_pool at 10^6 blocks: allocating a warm prompt took 75 ns a block instead of
+ * 230, releasing a long one 31 instead of 80.
+ */
+enum { PREFETCH_GRANULE = 4, PREFETCH_SLOT = 8, PREFETCH_BLOCK = 12 };
+
+PREFETCHES static inline void block_prefetch(const struct pool *pool, uint32_t id)
+{
+    if (id != NONE)
+        __builtin_prefetch(&pool->blocks[id], 1);
+}
+PREFETCHES static inline void block_prefetch_slot(const struct pool *pool, uint32_t id)
+{
+    if (id != NONE)
+        __builtin_prefetch(block_slot(pool, &pool->blocks[id]), 1);
+}
+PREFETCHES static inline void block_prefetch_granule(const struct pool *pool, uint32_t id)
+{
+    if (id != NONE)
+        __builtin_prefetch(&pool->granules[block_slot(pool, &pool->blocks[id])->granule], 1);
+}
+
 /* Has a key, and may be found. */
 static inline bool block_is_published(const struct pool *pool, const struct block *block)
 {
@@ -50,8 +76,9 @@ void block_let_go(struct pool *pool, uint32_t block, uint32_t end);
 /* The block that may be found by @key in @arena, with the same token ids; or NONE. No side effect. */
 uint32_t block_find(struct pool *pool, uint32_t arena, const struct pool_key *key,
                     const uint32_t *tokens);
+/* @parent: the key of the block before it, NULL for the first; only told on. */
 void block_publish(struct pool *pool, uint32_t block, const struct pool_key *key,
-                   const uint32_t *tokens);
+                   const struct pool_key *parent, const uint32_t *tokens);
 /* Takes the key of a held block away, so that it can be written. */
 void block_unpublish(struct pool *pool, uint32_t block);
 /* @by caused it (NONE: a clear, or the operator). The slot goes to the tail of the free list. */

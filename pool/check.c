@@ -80,7 +80,9 @@ static void check_transfers(struct pool *pool)
         if (!pool->transfers[id].is_used)
             continue;
         assert(pool->blocks[pool->transfers[id].to].place_state == PLACE_INCOMING); /* I13 */
-        assert(pool->blocks[pool->transfers[id].from].num_readers-- > 0);           /* I13 */
+        struct block *from = &pool->blocks[pool->transfers[id].from];
+        assert(from->num_readers > 0); /* I13 */
+        from->num_readers--;
     }
     for (uint32_t id = 0; id < pool->block_pool.num_touched; id++)
         assert(pool->blocks[id].state == BLOCK_GONE || pool->blocks[id].num_readers == 0); /* I13 */

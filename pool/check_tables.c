@@ -94,10 +94,10 @@ static void check_sequence(struct pool *pool, const struct sequence *sequence)
 {
     bool is_live = pool->sessions[sequence->session].state == SESSION_LIVE;
     bool may_be_incomplete =
-        sequence->step != POOL_NONE || sequence->is_growing || !sequence->is_filled;
+        sequence->step != NONE || sequence->is_growing || !sequence->is_filled;
 
     assert(sequence->num_complete <= sequence->length);
-    assert(may_be_incomplete || sequence->num_complete == sequence->length); /* I8 */
+    assert(!is_live || may_be_incomplete || sequence->num_complete == sequence->length); /* I8 */
     if (!is_live)
         return; /* it is being let go of, from its end */
     assert(sequence->num_positions ==

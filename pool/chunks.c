@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "pool/memory.h"
+
 static struct links chunk_links(const struct chunk_store *store)
 {
     return (struct links){store->memory + offsetof(struct chunk, link), store->chunk_bytes};
@@ -13,7 +15,7 @@ int chunks_create(uint32_t num_chunks, uint32_t chunk_bytes, struct chunk_store 
     struct chunk_store *store = calloc(1, sizeof(*store));
     if (!store)
         return -ENOMEM;
-    store->memory = calloc(num_chunks, chunk_bytes);
+    store->memory = memory_take(num_chunks, chunk_bytes);
     if (!store->memory) {
         free(store);
         return -ENOMEM;
@@ -28,7 +30,7 @@ void chunks_destroy(struct chunk_store *store)
 {
     if (!store)
         return;
-    free(store->memory);
+    memory_give(store->memory);
     free(store);
 }
 

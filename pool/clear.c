@@ -44,9 +44,8 @@ int pool_clear(struct pool *pool, pool_payer domain, pool_model model)
 uint32_t sweep_cleared(struct pool *pool, uint32_t max_blocks)
 {
     const struct evict_scope stale = {POOL_NONE, POOL_NONE, true};
-    uint32_t num_swept = 0;
 
-    while (pool->sweeps_pending > 0 && num_swept < max_blocks && evict_next(pool, &stale))
-        num_swept++;
-    return num_swept; /* what is being read stays for later */
+    if (pool->sweeps_pending == 0)
+        return 0;
+    return (uint32_t)evict_blocks(pool, &stale, max_blocks); /* not what is being read */
 }

@@ -10,8 +10,11 @@ struct evict_scope {
     bool is_stale_only; /* from before a clear */
 };
 
-/* Evicts the next block, guarantees aside: the coldest of the payer furthest over. False: none. */
-bool evict_next(struct pool *pool, const struct evict_scope *scope);
+/*
+ * Evicts up to @max_blocks blocks, guarantees aside: each time the coldest of the payer furthest
+ * over its share. Returns how many; fewer only if there are no more.
+ */
+uint64_t evict_blocks(struct pool *pool, const struct evict_scope *scope, uint64_t max_blocks);
 
 /* Evicts all blocks of a wholly unheld granule, which is idle then. @by caused it. */
 void granule_evict_all(struct pool *pool, uint32_t granule, pool_payer by);

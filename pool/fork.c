@@ -52,7 +52,7 @@ int pool_fork(struct pool *pool, struct pool_name name, uint64_t child_name)
     *child = *parent;
     child->id = child_name;
     child->in_session = in_session;
-    child->step = POOL_NONE;
+    child->step = NONE;
     child->num_waiters = 0;
     child->num_promised = 0; /* the promise is the parent's */
     share_chunks(pool, parent, child);

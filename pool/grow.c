@@ -246,7 +246,7 @@ int pool_append(struct pool *pool, struct pool_name name, const struct pool_toke
         return POOL_NOT_FOUND;
     struct sequence *sequence = &pool->sequences[id];
     if (tokens->count == 0 || sequence->is_preempted || !sequence->is_filled ||
-        sequence->step != POOL_NONE)
+        sequence->step != NONE)
         return POOL_INVALID;
     if (sequence_is_busy(sequence))
         return POOL_BUSY;

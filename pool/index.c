@@ -3,7 +3,9 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdlib.h>
+#include <stddef.h>
+
+#include "pool/memory.h"
 
 int index_init(struct index *index, uint64_t max_entries)
 {
@@ -13,7 +15,7 @@ int index_init(struct index *index, uint64_t max_entries)
         size *= 2;
     if (size > UINT32_MAX)
         return -ENOMEM;
-    index->entries = calloc(size, sizeof(*index->entries));
+    index->entries = memory_take(size, sizeof(*index->entries));
     if (!index->entries)
         return -ENOMEM;
     index->mask = (uint32_t)(size - 1);
@@ -22,7 +24,7 @@ int index_init(struct index *index, uint64_t max_entries)
 
 void index_finish(struct index *index)
 {
-    free(index->entries);
+    memory_give(index->entries);
     index->entries = NULL;
 }
 

@@ -59,7 +59,10 @@ static inline uint32_t index_first(const struct index *index, uint64_t hash,
     return index_next(index, walk);
 }
 
-static inline void index_prefetch(const struct index *index, uint64_t hash)
+/* gcc takes a function that only prefetches for one without effect, and drops the call. */
+#define PREFETCHES __attribute__((always_inline))
+
+PREFETCHES static inline void index_prefetch(const struct index *index, uint64_t hash)
 {
     __builtin_prefetch(&index->entries[index_tag(hash) & index->mask]);
 }

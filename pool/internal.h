@@ -30,6 +30,7 @@ enum plan_step_kind {
     PLAN_DROP_IDLE,   /* an idle granule of another arena gives its pages back */
     PLAN_DROP_CACHED, /* a wholly unheld granule is emptied and gives its pages back */
     PLAN_OPEN,        /* the arena gets a granule */
+    PLAN_FOR,         /* what follows is for this payer */
     PLAN_TAKE_SLOT,   /* this free slot is taken */
     PLAN_TAKE_FRESH,  /* the arena's next slot of a granule opened here is taken */
     PLAN_EVICT        /* this block is evicted, and its slot taken */
@@ -66,6 +67,7 @@ struct pool {
     struct account *accounts;     /* [payer][device] */
     struct granule_order *orders; /* [payer][placement] */
     uint8_t *rights;              /* [domain][tenant]: enum pool_right */
+    uint64_t *evictions;          /* [causer][sufferer] */
     struct model *models;
     struct sequence *sequences;
     struct session *sessions;
@@ -93,6 +95,7 @@ struct pool {
 
     struct plan plan;
     uint32_t *hits;  /* scratch [group][position]: matched blocks */
+    pool_payer *givers; /* scratch of evict.c */
     uint32_t *fresh; /* scratch: new blocks, in the order in which they were wanted */
     uint64_t max_fresh;
     uint32_t *path, *token_path; /* scratch: chunks of a table and of token ids, first to last */
@@ -112,6 +115,12 @@ static inline uint32_t records_left(const struct record_pool *records)
 
 void emit(struct pool *pool, const struct pool_effect *effect);
 void emit_reply(struct pool *pool, uint64_t cookie, int answer);
+
+/* What callers see of a record that is used again and again: its generation, then its index. */
+static inline uint64_t public_id(uint32_t generation, uint32_t id)
+{
+    return (uint64_t)generation << 32 | id;
+}
 
 static inline struct account *account_of(const struct pool *pool, pool_payer payer, uint32_t device)
 {

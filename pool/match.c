@@ -3,7 +3,8 @@
 
 #include "pool/block.h"
 
-enum { PREFETCH_INDEX = 12, PREFETCH_BLOCK = 6 };
+/* Positions ahead, or (granule) behind: see search_prefetch(). */
+enum { AHEAD_INDEX = 24, AHEAD_BLOCK = 12, BEHIND_GRANULE = 8 };
 
 /* One run of blocks in one domain: @keys and tokens by position, hits from @from up to @bound. */
 struct search {
@@ -12,6 +13,7 @@ struct search {
     const struct pool_key *keys;
     const uint32_t *tokens;
     uint32_t from, bound;
+    bool is_to_hold; /* what is found will be held at once */
 };
 
 static uint32_t search_one(struct pool *pool, const struct search *search, uint32_t group,
@@ -21,25 +23,57 @@ static uint32_t search_one(struct pool *pool, const struct search *search, uint3
                       search->tokens + (size_t)position * search->model->shape.block_tokens);
 }
 
-/* The lookups are independent, so memory can work ahead: first the index, later the block. */
-static void search_prefetch(const struct pool *pool, const struct search *search, uint32_t group,
-                            uint32_t position)
+PREFETCHES static inline void prefetch_index(const struct pool *pool, const struct search *search,
+                                             uint32_t group, uint32_t position)
 {
-    uint32_t arena = search->first_arena + group;
-
-    if (position + PREFETCH_INDEX < search->bound)
+    if (position < search->bound)
         index_prefetch(&pool->key_index,
-                       key_hash(&search->keys[position + PREFETCH_INDEX], arena, false));
-    if (position + PREFETCH_BLOCK < search->bound) {
-        struct index_walk walk;
-        uint32_t id = index_first(
-            &pool->key_index, key_hash(&search->keys[position + PREFETCH_BLOCK], arena, false),
-            &walk);
-        if (id != NONE) {
-            __builtin_prefetch(&pool->blocks[id]);
-            __builtin_prefetch(&pool->block_tokens[(size_t)id * pool->token_stride]);
-        }
+                       key_hash(&search->keys[position], search->first_arena + group, false));
+}
+
+PREFETCHES static inline void prefetch_block(const struct pool *pool, const struct search *search,
+                                             uint32_t group, uint32_t position)
+{
+    struct index_walk walk;
+
+    if (position >= search->bound)
+        return;
+    uint32_t id =
+        index_first(&pool->key_index,
+                    key_hash(&search->keys[position], search->first_arena + group, false), &walk);
+    if (id != NONE) {
+        __builtin_prefetch(&pool->blocks[id], 1);
+        __builtin_prefetch(&pool->block_tokens[(size_t)id * pool->token_stride]);
     }
+}
+
+/*
+ * The lookups are independent, so memory can work ahead: the index, later the block and its tokens;
+ * and, of what was found and is held next, the slot and later the granule. Before the first lookup
+ * the way ahead is filled. Measured with tests/bench/bench_pool at 10^6 blocks: 22 ns a block of a
+ * long prompt instead of 130, 36 instead of 150 of one of 1,024 tokens.
+ */
+PREFETCHES static inline void search_prefetch(const struct pool *pool, const struct search *search,
+                                              uint32_t group, uint32_t position)
+{
+    if (position == search->from) {
+        for (uint32_t at = 0; at < AHEAD_INDEX; at++)
+            prefetch_index(pool, search, group, position + at);
+        for (uint32_t at = 0; at < AHEAD_BLOCK; at++)
+            prefetch_block(pool, search, group, position + at);
+    }
+    prefetch_index(pool, search, group, position + AHEAD_INDEX);
+    prefetch_block(pool, search, group, position + AHEAD_BLOCK);
+}
+
+PREFETCHES static inline void found_prefetch(struct pool *pool, const struct search *search,
+                                             uint32_t group, uint32_t position)
+{
+    if (!search->is_to_hold)
+        return;
+    block_prefetch_slot(pool, *match_hit(pool, group, position));
+    if (position >= search->from + BEHIND_GRANULE)
+        block_prefetch_granule(pool, *match_hit(pool, group, position - BEHIND_GRANULE));
 }
 
 /*
@@ -60,6 +94,7 @@ static uint32_t search_full(struct pool *pool, const struct search *search)
             if (hit == NONE)
                 return position;
             *match_hit(pool, group, position) = hit;
+            found_prefetch(pool, search, group, position);
         }
     }
     return position;
@@ -115,14 +150,14 @@ static uint32_t search_run(struct pool *pool, const struct search *search, uint3
 }
 
 void match_find(struct pool *pool, const struct pool_prompt *prompt, uint32_t own_shelf,
-                uint32_t shared_shelf, struct match *out_match)
+                uint32_t shared_shelf, bool is_to_hold, struct match *out_match)
 {
     const struct model *model = &pool->models[prompt->model];
     uint32_t block_tokens = model->shape.block_tokens;
     uint64_t count = prompt->tokens.count;
     struct match match = {.num_bound = (uint32_t)((prompt->is_raw ? count : count - 1) /
                                                   block_tokens)};
-    struct search search = {model, 0, NULL, prompt->tokens.ids, 0, match.num_bound};
+    struct search search = {model, 0, NULL, prompt->tokens.ids, 0, match.num_bound, is_to_hold};
 
     if (shared_shelf != NONE) {
         search.first_arena = pool->shelves[shared_shelf].first_arena;
@@ -140,4 +175,36 @@ void match_find(struct pool *pool, const struct pool_prompt *prompt, uint32_t ow
         match.first[group] =
             window_start(model, group, (uint64_t)match.num_positions * block_tokens);
     *out_match = match;
+}
+
+/* ---- holds ---------------------------------------------------------------------------------- */
+
+PREFETCHES static inline void prefetch_hits(struct pool *pool, uint32_t group, uint32_t at,
+                                            uint32_t end)
+{
+    const uint32_t *hit = match_hit(pool, group, at);
+    uint32_t left = end - at;
+
+    block_prefetch(pool, left > PREFETCH_BLOCK ? hit[PREFETCH_BLOCK] : NONE);
+    block_prefetch_slot(pool, left > PREFETCH_SLOT ? hit[PREFETCH_SLOT] : NONE);
+    block_prefetch_granule(pool, left > PREFETCH_GRANULE ? hit[PREFETCH_GRANULE] : NONE);
+}
+
+void match_hold(struct pool *pool, const struct model *model, const struct match *match)
+{
+    for (uint32_t group = 0; group < model->shape.num_groups; group++) {
+        uint32_t end = match->num_positions;
+        for (uint32_t at = match->first[group]; at < end; at++) {
+            prefetch_hits(pool, group, at, end);
+            block_hold(pool, *match_hit(pool, group, at));
+        }
+    }
+}
+
+void match_unhold(struct pool *pool, const struct model *model, const struct match *match)
+{
+    for (uint32_t group = model->shape.num_groups; group-- > 0;) {
+        for (uint32_t at = match->num_positions; at > match->first[group]; at--)
+            block_hold_undo(pool, *match_hit(pool, group, at - 1));
+    }
 }

@@ -17,9 +17,16 @@ struct match {
     uint32_t first[POOL_MAX_GROUPS]; /* positions before it are out of the window */
 };
 
-/* A shelf may be NONE. Leaves the blocks in pool->hits: see match_hit(). No side effect. */
+/*
+ * A shelf may be NONE. Leaves the blocks in pool->hits: see match_hit(). No side effect, but that
+ * memory gets ready for the hits to be held (@is_to_hold).
+ */
 void match_find(struct pool *pool, const struct pool_prompt *prompt, uint32_t own_shelf,
-                uint32_t shared_shelf, struct match *out_match);
+                uint32_t shared_shelf, bool is_to_hold, struct match *out_match);
+
+/* Holds or un-holds the hits of all groups; un-holding goes exactly backwards. */
+void match_hold(struct pool *pool, const struct model *model, const struct match *match);
+void match_unhold(struct pool *pool, const struct model *model, const struct match *match);
 
 static inline uint32_t *match_hit(struct pool *pool, uint32_t group, uint32_t position)
 {

@@ -28,6 +28,28 @@ bool payer_is_further_over(const struct pool *pool, pool_payer a, pool_payer b, 
     return over_a != over_b ? over_a > over_b : a < b;
 }
 
+/* The device on which @payer is furthest over, relative to the device's pages. */
+static uint32_t worst_device(const struct pool *pool, pool_payer payer)
+{
+    uint32_t worst = 0;
+
+    for (uint32_t device = 1; device < pool->config.num_devices; device++) {
+        if (over_share(pool, payer, device) * (int128)pool->devices[worst].pages >
+            over_share(pool, payer, worst) * (int128)pool->devices[device].pages)
+            worst = device;
+    }
+    return worst;
+}
+
+bool payer_is_further_over_anywhere(const struct pool *pool, pool_payer a, pool_payer b)
+{
+    uint32_t device_a = worst_device(pool, a), device_b = worst_device(pool, b);
+    int128 over_a = over_share(pool, a, device_a) * (int128)pool->devices[device_b].pages;
+    int128 over_b = over_share(pool, b, device_b) * (int128)pool->devices[device_a].pages;
+
+    return over_a != over_b ? over_a > over_b : a < b;
+}
+
 /* Whether the payer keeps its guarantee, on every rank's device, without a granule of @arena. */
 static bool stays_guaranteed(const struct pool *pool, pool_payer payer, const struct arena *arena)
 {
@@ -61,20 +83,39 @@ uint32_t payer_coldest_granule(const struct pool *pool, pool_payer payer, uint32
     return best;
 }
 
-/* The leaf of @payer is winners[size + payer]; winners[1] won. */
-static void tournament_update(struct pool *pool, pool_payer payer, uint32_t device)
+/* Has a wholly unheld granule on @device, and keeps its guarantee without it. */
+static bool can_give(const struct pool *pool, pool_payer payer, uint32_t device)
+{
+    if (account_of(pool, payer, device)->unheld == 0)
+        return false;
+    return pool->payers[payer].quota.guarantee == 0 ||
+           payer_coldest_granule(pool, payer, device, false) != NONE;
+}
+
+/*
+ * The leaf of @payer is winners[size + payer]; winners[1] won. Goes up only as far as something can
+ * change, for every hit on an unheld block comes through here: nowhere, if neither the payer's
+ * share
+ * (@is_share_same) nor its being able to give changed; else not beyond a match that another payer
+ * wins as before.
+ */
+static void tournament_update(struct pool *pool, pool_payer payer, uint32_t device,
+                              bool is_share_same)
 {
     uint32_t *winners = pool->devices[device].winners;
     uint32_t at = pool->tournament_size + payer;
-    bool can_give = payer_coldest_granule(pool, payer, device, false) != NONE;
+    uint32_t leaf = can_give(pool, payer, device) ? payer : NONE;
 
-    winners[at] = can_give ? payer : NONE;
+    if (is_share_same && winners[at] == leaf)
+        return;
+    winners[at] = leaf;
     for (at /= 2; at >= 1; at /= 2) {
-        uint32_t left = winners[2 * at], right = winners[2 * at + 1];
+        uint32_t left = winners[2 * at], right = winners[2 * at + 1], winner = left;
         if (left == NONE || (right != NONE && payer_is_further_over(pool, right, left, device)))
-            winners[at] = right;
-        else
-            winners[at] = left;
+            winner = right;
+        if (winner == winners[at] && winner != payer)
+            return;
+        winners[at] = winner;
     }
 }
 
@@ -96,8 +137,8 @@ static void takeable_update(struct pool *pool, pool_payer payer, uint32_t device
     account->takeable = takeable;
 }
 
-void account_change(struct pool *pool, pool_payer payer, uint32_t device, int64_t charged,
-                    int64_t unheld)
+static void account_change(struct pool *pool, pool_payer payer, uint32_t device, int64_t charged,
+                           int64_t unheld)
 {
     struct account *account = account_of(pool, payer, device);
 
@@ -105,18 +146,20 @@ void account_change(struct pool *pool, pool_payer payer, uint32_t device, int64_
     account->unheld += (uint64_t)unheld;
     pool->devices[device].unheld_pages += (uint64_t)unheld;
     takeable_update(pool, payer, device);
+    if (charged == 0) {
+        tournament_update(pool, payer, device, true);
+        return;
+    }
     /* A granule of several ranks depends on the guarantee on all their devices. */
     for (uint32_t other = 0; other < pool->config.num_devices; other++)
-        tournament_update(pool, payer, other);
+        tournament_update(pool, payer, other, other != device);
 }
 
 void account_change_all(struct pool *pool, pool_payer payer, uint32_t placement, int64_t charged,
                         int64_t unheld)
 {
-    for (uint32_t device = 0; device < pool->config.num_devices; device++) {
-        if (placement_has(pool, placement, device))
-            account_change(pool, payer, device, charged, unheld);
-    }
+    for (uint32_t left = pool->placements[placement].devices; left != 0; left &= left - 1)
+        account_change(pool, payer, (uint32_t)__builtin_ctz(left), charged, unheld);
 }
 
 /* ---- quotas and rights ---------------------------------------------------------------------- */
@@ -143,7 +186,7 @@ static void weights_changed(struct pool *pool)
     for (uint32_t device = 0; device < pool->config.num_devices; device++) {
         for (pool_payer payer = 0; payer < pool->payer_pool.num_used; payer++) {
             takeable_update(pool, payer, device);
-            tournament_update(pool, payer, device);
+            tournament_update(pool, payer, device, false);
         }
     }
 }
@@ -209,6 +252,13 @@ bool payer_may(const struct pool *pool, pool_payer domain, pool_payer tenant, un
 {
     return payer_exists(pool, domain) && pool->payers[domain].is_domain &&
            (*rights_of(pool, domain, tenant) & rights) == rights;
+}
+
+uint64_t pool_evictions(const struct pool *pool, pool_payer causer, pool_payer sufferer)
+{
+    if (!payer_exists(pool, causer) || !payer_exists(pool, sufferer))
+        return 0;
+    return pool->evictions[(size_t)causer * pool->config.max_payers + sufferer];
 }
 
 int pool_payer_stats(const struct pool *pool, pool_payer payer, struct pool_payer_stats *out_stats)

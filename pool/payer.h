@@ -8,15 +8,16 @@
 
 #include "pool/internal.h"
 
-/* Adds to a payer's account on one device, and keeps everything that follows from it. */
-void account_change(struct pool *pool, pool_payer payer, uint32_t device, int64_t charged,
-                    int64_t unheld);
-/* The same on all devices of a placement. */
+/* Adds to a payer's account on all devices of a placement, and to everything that follows from it.
+ */
 void account_change_all(struct pool *pool, pool_payer payer, uint32_t placement, int64_t charged,
                         int64_t unheld);
 
 /* Whether @a is further over its share than @b on @device; of equals, whoever was declared first. */
 bool payer_is_further_over(const struct pool *pool, pool_payer a, pool_payer b, uint32_t device);
+
+/* The same for the device on which each is furthest over, as a part of that device. */
+bool payer_is_further_over_anywhere(const struct pool *pool, pool_payer a, pool_payer b);
 
 /*
  * Whom others evict from first on @device: of those that have a wholly unheld granule there and stay

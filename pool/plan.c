@@ -9,6 +9,8 @@
 /* What a granule is to the plan under way. */
 enum { UNPLANNED = 0, PLANNED_USE, PLANNED_DROP };
 
+enum { VICTIMS_AHEAD = 4 }; /* of prefetch_victims() */
+
 /* ---- steps, and their undoing --------------------------------------------------------------- */
 
 static uint32_t arena_number(const struct pool *pool, const struct arena *arena)
@@ -122,7 +124,8 @@ static struct arena *plan_arena(struct pool *pool, uint32_t id)
     if (arena->plan_number != pool->plan.number) {
         arena->plan_number = pool->plan.number;
         arena->plan_free = arena->free.head;
-        arena->plan_evictable = arena->evictable.head;
+        arena->plan_evictable = arena->plan_ahead = arena->evictable.head;
+        arena->plan_behind = NONE;
         arena->plan_fresh = 0;
     }
     return arena;
@@ -139,9 +142,14 @@ static uint32_t device_over_limit(const struct pool *pool, const struct arena *a
     return NONE;
 }
 
-/* A device on which the arena's next granule lacks pages, or NONE. */
+/*
+ * A device on which the arena's next granule lacks pages, or NONE. Slot records that are lacking are
+ * had like pages: where granules go, theirs are free.
+ */
 static uint32_t device_short(const struct pool *pool, const struct arena *arena)
 {
+    if (pool->plan.slot_records < (int64_t)arena->slots)
+        return (uint32_t)__builtin_ctz(pool->placements[arena->placement].devices);
     for (uint32_t device = 0; device < pool->config.num_devices; device++) {
         if (placement_has(pool, arena->placement, device) &&
             pool->devices[device].free_pages < arena->pages)
@@ -175,8 +183,7 @@ static int plan_free_slot(struct pool *pool, struct arena *arena)
 
 static int plan_open(struct pool *pool, struct arena *arena)
 {
-    if (pool->plan.slot_records < (int64_t)arena->slots)
-        return POOL_LIMIT;
+    assert(pool->plan.slot_records >= (int64_t)arena->slots);
     int answer = plan_step(pool, PLAN_OPEN, arena_number(pool, arena));
 
     if (answer)
@@ -226,8 +233,27 @@ static uint32_t plan_coldest_block(const struct pool *pool, struct arena *arena)
     return arena->plan_evictable;
 }
 
+/*
+ * Evicting touches a block, its slot, its granule and its place in the index. They are asked for
+ * some victims ahead, so that what is left to wait for is the way from one block of the list to the
+ * next. Measured with tests/bench/bench_pool at 10^6 blocks: 280 ns a block instead of 560.
+ */
+static void prefetch_victims(struct pool *pool, struct arena *arena, uint32_t count)
+{
+    for (; count > 0 && arena->plan_ahead != NONE; count--) {
+        const struct block *block = &pool->blocks[arena->plan_ahead];
+        block_prefetch_granule(pool, arena->plan_behind);
+        block_prefetch_slot(pool, arena->plan_ahead);
+        index_prefetch(&pool->key_index, key_hash(&block->key, block->arena, false));
+        block_prefetch(pool, block->link.next);
+        arena->plan_behind = arena->plan_ahead;
+        arena->plan_ahead = block->link.next;
+    }
+}
+
 static int plan_evict(struct pool *pool, struct arena *arena, uint32_t block)
 {
+    bool is_first = arena->plan_ahead == arena->evictable.head;
     uint32_t id = block_slot(pool, &pool->blocks[block])->granule;
     uint32_t where = pool->granules[id].where;
     int answer = 0;
@@ -235,6 +261,7 @@ static int plan_evict(struct pool *pool, struct arena *arena, uint32_t block)
     if (where == GRANULE_IN_LIST || where == GRANULE_IN_TREE)
         answer = plan_step(pool, PLAN_DETACH_HELD, id);
     arena->plan_evictable = pool->blocks[block].link.next;
+    prefetch_victims(pool, arena, is_first ? 1 + VICTIMS_AHEAD : 1);
     return answer ? answer : plan_step(pool, PLAN_EVICT, block);
 }
 
@@ -299,6 +326,8 @@ static int plan_slot(struct pool *pool, uint32_t arena_id)
         if (device == NONE)
             return plan_open(pool, arena);
         answer = plan_walk(pool, arena, mark, device, at_limit != NONE);
+        if (answer == POOL_NO_BLOCKS && pool->plan.slot_records < (int64_t)arena->slots)
+            return POOL_LIMIT; /* max_blocks of them are held */
         if (answer != POOL_BUSY)
             return answer;
     }
@@ -357,6 +386,7 @@ static int plan_make(struct pool *pool, const struct slot_request *request, bool
     plan->slot_records = records_left(&pool->slot_pool);
     for (uint32_t i = 0; i < request->num_wants && !answer; i++) {
         plan->payer = want_payer(pool, &request->wants[i]);
+        answer = plan_add(pool, PLAN_FOR, plan->payer);
         plan->limit = ignore_limits ? POOL_UNLIMITED : pool->payers[plan->payer].quota.limit;
         for (uint32_t n = 0; n < request->wants[i].count && !answer; n++)
             answer = plan_slot(pool, request->wants[i].arena);
@@ -371,13 +401,14 @@ static int plan_make(struct pool *pool, const struct slot_request *request, bool
 static void plan_carry_out(struct pool *pool)
 {
     const struct plan *plan = &pool->plan;
+    pool_payer payer = POOL_NONE;
     uint32_t num_fresh = 0;
 
     for (uint32_t at = 0; at < plan->num_steps; at++) {
         uint32_t id = plan->steps[at].id;
         switch (plan->steps[at].kind) {
         case PLAN_DROP_CACHED:
-            granule_evict_all(pool, id, plan->payer); /* the last want's, for a step of several */
+            granule_evict_all(pool, id, payer);
             granule_drop(pool, id);
             break;
         case PLAN_DROP_IDLE:
@@ -388,10 +419,13 @@ static void plan_carry_out(struct pool *pool)
             break;
         case PLAN_EVICT: {
             uint32_t slot = pool->blocks[id].slot[TIER_DEVICE];
-            block_evict(pool, id, plan->payer);
+            block_evict(pool, id, payer);
             pool->fresh[num_fresh++] = block_create(pool, slot);
             break;
         }
+        case PLAN_FOR:
+            payer = id;
+            break;
         case PLAN_TAKE_SLOT:
             pool->fresh[num_fresh++] = block_create(pool, id);
             break;

@@ -3,6 +3,7 @@
 
 #include "pool/chunks.h"
 #include "pool/grow.h"
+#include "pool/memory.h"
 #include "pool/plan.h"
 
 enum {
@@ -18,8 +19,8 @@ void pool_config_init(struct pool_config *config, uint32_t max_blocks, uint64_t 
                                    .max_block_tokens = 16,
                                    .max_sequences = 16384,
                                    .max_sequence_blocks = 65536,
-                                   .max_tokens = UINT64_C(32) * max_blocks,
-                                   .max_payers = 1024,
+                                   .max_tokens = UINT64_C(16) * max_blocks,
+                                   .max_payers = 512,
                                    .max_models = 64,
                                    .max_arenas = 4096,
                                    .max_sessions = 1024,
@@ -29,11 +30,11 @@ void pool_config_init(struct pool_config *config, uint32_t max_blocks, uint64_t 
                                    .max_step_rows = 512};
 }
 
-/* calloc that keeps count: untouched pages cost nothing until they are used. */
+/* Keeps count of what is taken. */
 static void *take(struct pool *pool, uint64_t count, uint64_t bytes)
 {
     pool->bytes += count * bytes;
-    return calloc(count > 0 ? count : 1, bytes);
+    return memory_take(count, bytes);
 }
 
 static void records_init(struct record_pool *records, uint64_t capacity)
@@ -97,6 +98,7 @@ static bool take_payers(struct pool *pool)
     pool->accounts = take(pool, payers * devices, sizeof(*pool->accounts));
     pool->orders = take(pool, payers * MAX_PLACEMENTS, sizeof(*pool->orders));
     pool->rights = take(pool, payers * payers, sizeof(*pool->rights));
+    pool->evictions = take(pool, payers * payers, sizeof(*pool->evictions));
     pool->models = take(pool, config->max_models, sizeof(*pool->models));
     pool->shelves = take(pool, config->max_arenas, sizeof(*pool->shelves));
     pool->arenas = take(pool, config->max_arenas, sizeof(*pool->arenas));
@@ -112,7 +114,7 @@ static bool take_payers(struct pool *pool)
         for (uint32_t at = 0; at < 2 * pool->tournament_size; at++)
             record->winners[at] = NONE;
     }
-    return pool->payers && pool->accounts && pool->orders && pool->rights && pool->models &&
+    return pool->payers && pool->accounts && pool->orders && pool->rights && pool->evictions && pool->models &&
            pool->shelves && pool->arenas;
 }
 
@@ -164,7 +166,9 @@ static bool take_scratch(struct pool *pool)
     uint64_t wants = (rows > 0 ? rows : 1) * POOL_MAX_GROUPS;
 
     pool->max_fresh = positions * POOL_MAX_GROUPS + wants;
-    pool->plan.max_steps = (uint32_t)(pool->max_fresh + 2 * max_granules(config) + 16);
+    /* A slot takes up to two steps; a granule of several pages drops several. Over it: LIMIT. */
+    pool->plan.max_steps = (uint32_t)(4 * pool->max_fresh + wants + 4096);
+    pool->givers = take(pool, config->max_payers, sizeof(*pool->givers));
     pool->hits = take(pool, positions * POOL_MAX_GROUPS, sizeof(uint32_t));
     pool->fresh = take(pool, pool->max_fresh, sizeof(uint32_t));
     pool->path = take(pool, positions, sizeof(uint32_t));
@@ -172,8 +176,8 @@ static bool take_scratch(struct pool *pool)
     pool->wants = take(pool, wants, sizeof(*pool->wants));
     pool->grow_rows = take(pool, rows, sizeof(*pool->grow_rows));
     pool->plan.steps = take(pool, pool->plan.max_steps, sizeof(*pool->plan.steps));
-    return pool->hits && pool->fresh && pool->path && pool->token_path && pool->wants &&
-           pool->grow_rows && pool->plan.steps;
+    return pool->givers && pool->hits && pool->fresh && pool->path && pool->token_path &&
+           pool->wants && pool->grow_rows && pool->plan.steps;
 }
 
 int pool_create(const struct pool_config *config, struct pool **out_pool)
@@ -200,16 +204,17 @@ void pool_destroy(struct pool *pool)
 {
     if (!pool)
         return;
-    void *const memory[] = {pool->blocks,    pool->block_tokens, pool->slots,     pool->granules,
-                            pool->payers,    pool->accounts,     pool->orders,    pool->rights,
-                            pool->models,    pool->shelves,      pool->arenas,    pool->sequences,
-                            pool->sessions,  pool->steps,        pool->step_rows, pool->transfers,
-                            pool->waiters,   pool->hits,         pool->fresh,     pool->path,
-                            pool->token_path, pool->wants,       pool->grow_rows, pool->plan.steps};
+    void *const memory[] = {
+        pool->blocks,     pool->block_tokens, pool->slots,     pool->granules,   pool->payers,
+        pool->accounts,   pool->orders,       pool->rights,    pool->models,     pool->shelves,
+        pool->arenas,     pool->sequences,    pool->sessions,  pool->steps,      pool->step_rows,
+        pool->transfers,  pool->waiters,      pool->hits,      pool->fresh,      pool->path,
+        pool->token_path, pool->wants,        pool->grow_rows, pool->plan.steps, pool->givers,
+        pool->evictions};
     for (size_t i = 0; i < ARRAY_SIZE(memory); i++)
-        free(memory[i]);
+        memory_give(memory[i]);
     for (uint32_t device = 0; device < POOL_MAX_DEVICES; device++)
-        free(pool->devices[device].winners);
+        memory_give(pool->devices[device].winners);
     index_finish(&pool->key_index);
     index_finish(&pool->granule_index);
     index_finish(&pool->sequence_index);

@@ -19,8 +19,8 @@ struct pool;
 typedef uint32_t pool_payer;    /* a tenant, or a shared domain: who is charged */
 typedef uint32_t pool_model;    /* a registered geometry */
 typedef uint32_t pool_session;  /* one live engine */
-typedef uint32_t pool_step;     /* one forward pass, while it is open */
-typedef uint32_t pool_transfer; /* one block moving, while it is under way */
+typedef uint64_t pool_step;     /* one forward pass, while it is open; never the same again */
+typedef uint64_t pool_transfer; /* one block moving, while it is under way; never the same again */
 
 enum {
     POOL_MAX_GROUPS = 8,          /* layer groups of a model */
@@ -82,7 +82,11 @@ struct pool_effect {
     uint32_t slot;          /* COPY, STORED, REMOVED */
     uint64_t cookie;        /* REPLY */
     int answer;             /* REPLY: 0, an enum pool_answer, or a negative errno */
-    const struct pool_key *key; /* STORED, REMOVED: valid during the call */
+    /* These are valid during the call: */
+    const struct pool_key *key;    /* STORED, REMOVED */
+    const struct pool_key *parent; /* STORED: the key of the block before it; NULL: it is the first */
+    const uint32_t *tokens;        /* STORED: the ids of its tokens */
+    uint32_t num_tokens;
 };
 
 /* Told effects in the order in which they are to be carried out; must not call the pool. */
@@ -108,6 +112,7 @@ struct pool_config {
     uint32_t max_waiters;
     uint32_t max_steps;
     uint32_t max_step_rows; /* sequences of one step */
+    uint64_t transfer_timeout_ms; /* whoever waits for a copy longer gets POOL_TIMEOUT; 0: never */
     struct pool_sink sink;
 };
 
@@ -215,7 +220,7 @@ struct pool_tokens {
     const uint32_t *ids;
     uint64_t count;
     const struct pool_key *keys;        /* one for each block that becomes full */
-    const struct pool_key *shared_keys; /* the same from the shared domain's root, or NULL */
+    const struct pool_key *shared_keys; /* of a prompt that may start in a shared domain: from its root */
 };
 
 struct pool_prompt {
@@ -257,6 +262,11 @@ int pool_append(struct pool *pool, struct pool_name name, const struct pool_toke
 
 /* Gives complete full blocks their keys, then lets go of what left the sliding windows. */
 int pool_publish(struct pool *pool, struct pool_name name);
+/*
+ * For a mapped sequence: its engine has written K and V up to @num_tokens and no further. What it
+ * still has to write is published later; an unfilled one is filled when all is.
+ */
+int pool_publish_up_to(struct pool *pool, struct pool_name name, uint64_t num_tokens);
 
 /* @child gets the complete tokens of @name, and shares every block of them, the tail too. */
 int pool_fork(struct pool *pool, struct pool_name name, uint64_t child);
@@ -317,25 +327,30 @@ int pool_cancel(struct pool *pool, pool_session session, uint64_t cookie);
 /* ---- steps ---------------------------------------------------------------------------------- */
 
 struct pool_step_row {
-    uint64_t sequence; /* of the step's session */
-    struct pool_tokens tokens;
+    uint64_t sequence;         /* of the step's session */
+    struct pool_tokens tokens; /* from its last complete token on; keys of the blocks they complete */
 };
 
 /*
  * Begins a forward pass: every row's sequence gains its tokens, all or nothing. Tokens that an
- * unfilled allocation already has come first and must be the same. POOL_PENDING while shared tails
+ * unfilled allocation already has come first and must be the same (INVALID). POOL_PENDING while shared tails
  * are copied (the step may attend after the reply). A sequence is in one open step at most.
  */
 int pool_step_begin(struct pool *pool, pool_session session, const struct pool_step_row *rows,
                     uint32_t num_rows, uint64_t cookie, pool_step *out_step);
 
-/* One attend of a layer was queued, and has ended. May be repeated. */
+/*
+ * One attend of a layer was queued, and has ended. May be repeated; one that failed (@error) leaves
+ * its layer to be done again.
+ */
 int pool_step_attend(struct pool *pool, pool_step step, uint32_t layer);
 int pool_step_attended(struct pool *pool, pool_step step, uint32_t layer, int error);
 
 /*
- * Ends a step. Commit needs every layer (INVALID else): its tokens are complete. Abandon takes them
- * away again. POOL_PENDING while attends run. A step whose last layer is attended commits by itself.
+ * Ends a step. Commit needs every layer: its tokens are complete. Abandon takes them away again.
+ * POOL_PENDING while attends run; if layers are still missing then, a commit abandons and is replied
+ * to with POOL_FAILED. INVALID: layers are missing and no attend runs. A step whose last layer is
+ * attended commits by itself, and is NOT_FOUND from then on.
  */
 int pool_step_end(struct pool *pool, pool_step step, bool is_commit, uint64_t cookie);
 
@@ -375,6 +390,9 @@ struct pool_payer_stats {
     uint64_t query_tokens, hit_tokens;
 };
 int pool_payer_stats(const struct pool *pool, pool_payer payer, struct pool_payer_stats *out_stats);
+
+/* Cached blocks of @sufferer that allocations for @causer evicted. 0 for payers that do not exist. */
+uint64_t pool_evictions(const struct pool *pool, pool_payer causer, pool_payer sufferer);
 
 /* Slots of an arena in the order in which they will be taken; evictable ones in eviction order. */
 enum pool_order { POOL_ORDER_FREE, POOL_ORDER_EVICTABLE };

@@ -9,6 +9,9 @@
 #include "pool/block.h"
 #include "pool/sequence.h"
 
+/* Where a key will stand in the index is asked for so much earlier: 72 ns a block, not 128. */
+enum { KEYS_AHEAD = 12 };
+
 /* Nobody has to wait for what this sequence fills here any more. */
 static void end_promise(struct pool *pool, const struct sequence *sequence, uint32_t block)
 {
@@ -51,7 +54,9 @@ static void publish_one(struct pool *pool, struct sequence *sequence, uint32_t f
     const uint32_t *ids = tokens_ids_at(pool, sequence, first, position);
     uint32_t found = block_find(pool, block->arena, key, ids);
     if (found == NONE) {
-        block_publish(pool, id, key, ids);
+        block_publish(pool, id, key,
+                      position == 0 ? NULL : tokens_key_at(pool, sequence, first, position - 1),
+                      ids);
     } else if (!sequence->is_mapped) {
         merge(pool, sequence, first, position, group, found);
     } else {
@@ -81,31 +86,40 @@ static bool would_merge(struct pool *pool, const struct sequence *sequence, uint
 
 static void publish_full_blocks(struct pool *pool, struct sequence *sequence, uint32_t end)
 {
-    uint32_t first = sequence->considered;
+    uint32_t considered = sequence->considered;
+    uint32_t first = considered > 0 ? considered - 1 : 0; /* the paths have its parent, too */
 
-    if (first >= end)
+    if (considered >= end)
         return;
     (void)table_path(pool, sequence, first);
     tokens_path(pool, sequence, first);
-    if (sequence->step != POOL_NONE) { /* attends may read its blocks: the merging ones come later */
-        uint32_t position = first;
+    if (sequence->step != NONE) { /* attends may read its blocks: the merging ones come later */
+        uint32_t position = considered;
         while (position < end && !would_merge(pool, sequence, first, position))
             position++;
         end = position;
     }
     for (uint32_t group = 0; group < num_groups_of(pool, sequence); group++) {
-        for (uint32_t position = first; position < end; position++)
+        for (uint32_t position = considered; position < end; position++) {
+            if (position + KEYS_AHEAD < end)
+                index_prefetch(&pool->key_index,
+                               key_hash(tokens_key_at(pool, sequence, first, position + KEYS_AHEAD),
+                                        pool->shelves[sequence->shelf].first_arena + group, false));
             publish_one(pool, sequence, first, position, group);
+        }
     }
     sequence->considered = end;
 }
 
-/* Out of the window, as no running step can read them: what lies behind the complete tokens counts. */
-static void slide_window(struct pool *pool, struct sequence *sequence, uint32_t group)
+/* Out of the window of whatever comes behind @num_tokens, which no running step can read either. */
+static void slide_window(struct pool *pool, struct sequence *sequence, uint32_t group,
+                         uint64_t num_tokens)
 {
     uint32_t first = sequence->first_kept[group];
-    uint32_t start = window_start(&pool->models[sequence->model], group, sequence->num_complete);
+    uint32_t start = window_start(&pool->models[sequence->model], group, num_tokens);
 
+    if (start > sequence->considered)
+        start = sequence->considered; /* behind it, publishing waits for the step's end */
     if (start <= first)
         return;
     (void)table_own(pool, sequence, first);
@@ -132,17 +146,42 @@ static uint32_t first_written(const struct pool *pool, const struct sequence *se
     return first;
 }
 
-int sequence_publish(struct pool *pool, struct sequence *sequence)
+static int sequence_publish_up_to(struct pool *pool, struct sequence *sequence,
+                                  uint64_t num_tokens)
 {
     uint64_t block_tokens = pool->models[sequence->model].shape.block_tokens;
 
     if (!table_can_write(pool, sequence, first_written(pool, sequence), sequence->num_positions))
         return POOL_LIMIT;
-    publish_full_blocks(pool, sequence, (uint32_t)(sequence->num_complete / block_tokens));
+    publish_full_blocks(pool, sequence, (uint32_t)(num_tokens / block_tokens));
     for (uint32_t group = 0; group < num_groups_of(pool, sequence); group++)
-        slide_window(pool, sequence, group);
+        slide_window(pool, sequence, group, num_tokens);
     arriving_published(pool, sequence);
     return 0;
+}
+
+int sequence_publish(struct pool *pool, struct sequence *sequence)
+{
+    return sequence_publish_up_to(pool, sequence, sequence->num_complete);
+}
+
+int pool_publish_up_to(struct pool *pool, struct pool_name name, uint64_t num_tokens)
+{
+    uint32_t id = sequence_find(pool, name);
+
+    if (id == NONE)
+        return POOL_NOT_FOUND;
+    struct sequence *sequence = &pool->sequences[id];
+    if (!sequence->is_mapped || sequence->is_preempted || num_tokens > sequence->length ||
+        (!sequence->is_filled && num_tokens < sequence->num_complete))
+        return POOL_INVALID;
+    if (sequence_is_busy(sequence))
+        return POOL_BUSY;
+    if (!sequence->is_filled) {
+        sequence->num_complete = num_tokens;
+        sequence->is_filled = num_tokens == sequence->length;
+    }
+    return sequence_publish_up_to(pool, sequence, num_tokens);
 }
 
 int pool_publish(struct pool *pool, struct pool_name name)

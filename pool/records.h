@@ -45,7 +45,8 @@ struct block {
     uint64_t place_state : 2; /* of the device: enum place_state */
     uint64_t is_promised : 1; /* PRIVATE, in the index for single flight */
     uint64_t is_evictable : 1; /* in the eviction list */
-    uint64_t : 10;
+    uint64_t is_told_removed : 1; /* from before a clear: its key was removed and stored anew */
+    uint64_t : 9;
     uint32_t holds;       /* table chunks that have it; see chunks.h */
     uint32_t slot[NUM_TIERS]; /* slot record of each place */
     uint16_t arena;
@@ -75,18 +76,24 @@ struct slot {
 /* Where an unused or wholly unheld granule waits: see granule_order.h. */
 enum granule_where { GRANULE_NOWHERE = 0, GRANULE_IDLE, GRANULE_IN_LIST, GRANULE_IN_TREE };
 
+/* 32 bytes: two in a cache line, and a hit touches one. */
 struct granule {
-    uint32_t arena;
-    uint32_t index;      /* in the arena */
-    uint32_t first_slot; /* slot record of its lowest slot */
-    uint32_t num_busy;   /* slots with a held, private or read block, or quarantined */
-    uint32_t num_cached; /* slots with an evictable block that no transfer reads */
-    uint32_t is_planned; /* scratch of plan.c */
-    uint64_t hottest;    /* waiting: the largest stamp of its blocks; idle: since when */
-    struct link link;
-    uint32_t left, right; /* GRANULE_IN_TREE */
-    uint32_t where;
+    uint64_t hottest : 48; /* waiting: the largest stamp of its blocks; idle: since when */
+    uint64_t arena : 16;
+    uint32_t index;           /* in the arena */
+    uint32_t first_slot;      /* slot record of its lowest slot */
+    uint32_t num_busy : 30;   /* slots with a held, private or read block, or quarantined */
+    uint32_t where : 2;       /* enum granule_where */
+    uint32_t num_cached : 30; /* slots with an evictable block that no transfer reads */
+    uint32_t is_planned : 2;  /* scratch of plan.c */
+    union {
+        struct link link; /* GRANULE_IDLE, GRANULE_IN_LIST */
+        struct {
+            uint32_t left, right; /* GRANULE_IN_TREE */
+        };
+    };
 };
+_Static_assert(sizeof(struct granule) == 32, "half a cache line");
 
 struct arena {
     uint32_t shelf; /* its (domain, model) */
@@ -104,6 +111,7 @@ struct arena {
     /* Scratch of plan.c, valid while plan_number is the plan's. */
     uint64_t plan_number;
     uint32_t plan_free, plan_evictable; /* cursors into the two lists */
+    uint32_t plan_ahead, plan_behind;   /* blocks that prefetch_victims() goes on with */
     uint32_t plan_fresh;                /* slots left of granules it opens */
     uint32_t fresh_next;                /* the first of them, while it is carried out */
 };
@@ -211,7 +219,7 @@ struct sequence {
     uint32_t first_kept[POOL_MAX_GROUPS];  /* positions before it are out of the window */
     bool is_used, is_raw, is_mapped, is_filled, is_preempted;
     bool is_growing;      /* an append waits for copies */
-    pool_step step;       /* that it is in */
+    uint32_t step;        /* that it is in, or NONE */
     uint32_t num_waiters; /* requests that wait for what it fills */
     struct growth growth;
     uint32_t waiting_verb; /* enum waiting_verb */
@@ -226,11 +234,13 @@ enum step_state {
 };
 
 struct step {
-    struct link link; /* of its session */
-    uint32_t state;   /* enum step_state */
+    struct link link;    /* of its session */
+    uint32_t generation; /* changes whenever the record is used again */
+    uint32_t state;      /* enum step_state */
     pool_session session;
     uint32_t num_rows, num_copies, num_running;
     bool is_commit, has_cookie;
+    int answer; /* of a commit that waited for attends */
     uint64_t cookie;
     uint32_t num_layers, num_layers_done;
     uint64_t layers_done[POOL_MAX_LAYERS / 64];
@@ -238,7 +248,9 @@ struct step {
 
 struct transfer {
     struct link link;
-    uint32_t from, to; /* blocks */
+    uint32_t generation; /* changes whenever the record is used again */
+    uint32_t from, to;   /* blocks */
+    uint64_t deadline_ms;
     uint32_t sequence; /* that waits for it; NONE: nobody does any more */
     bool is_used;
 };

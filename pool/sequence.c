@@ -36,7 +36,7 @@ uint32_t sequence_create(struct pool *pool, struct pool_name name)
     pool->sequences[id] = (struct sequence){.id = name.id,
                                             .session = name.session,
                                             .is_used = true,
-                                            .step = POOL_NONE,
+                                            .step = NONE,
                                             .shared = POOL_NONE,
                                             .shared_shelf = NONE,
                                             .token_chunk = NONE,
@@ -201,7 +201,7 @@ int pool_fill(struct pool *pool, struct pool_name name)
     if (id == NONE)
         return POOL_NOT_FOUND;
     struct sequence *sequence = &pool->sequences[id];
-    if (sequence->is_preempted || sequence->is_filled || sequence->step != POOL_NONE)
+    if (sequence->is_preempted || sequence->is_filled || sequence->step != NONE)
         return POOL_INVALID;
     sequence->is_filled = true;
     sequence->num_complete = sequence->length;

@@ -35,7 +35,7 @@ static inline bool sequence_is_busy(const struct sequence *sequence)
 
 static inline struct step *step_of(const struct pool *pool, const struct sequence *sequence)
 {
-    return sequence->step == POOL_NONE ? NULL : &pool->steps[sequence->step];
+    return sequence->step == NONE ? NULL : &pool->steps[sequence->step];
 }
 
 /* Carries on with a verb that waited for attends: 0 or an answer. */

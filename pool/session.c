@@ -8,6 +8,7 @@
 #include "pool/arriving.h"
 #include "pool/block.h"
 #include "pool/clear.h"
+#include "pool/grow.h"
 #include "pool/sequence.h"
 #include "pool/step.h"
 
@@ -20,10 +21,12 @@ static struct links session_links(const struct pool *pool)
 
 int pool_session_open(struct pool *pool, pool_session *out_session)
 {
-    uint32_t id = record_take(&pool->session_pool, session_links(pool));
+    uint32_t id;
 
-    if (id == NONE)
-        return POOL_LIMIT;
+    while ((id = record_take(&pool->session_pool, session_links(pool))) == NONE) {
+        if (!releases_advance(pool)) /* ended sessions have records until they are let go of */
+            return POOL_LIMIT;
+    }
     pool->sessions[id] = (struct session){.state = SESSION_LIVE,
                                           .sequences = LIST_EMPTY,
                                           .quarantined = LIST_EMPTY,
@@ -109,6 +112,8 @@ static uint32_t let_go_slice(struct pool *pool, uint32_t id, uint32_t max_blocks
         return before * num_groups + 1;
     }
     arriving_withdraw(pool, sequence, 0);
+    grow_forget(pool, sequence); /* its copies end on their own: there is no tail to put back */
+    sequence->is_growing = false;
     /* Whole chunks only: a cut inside a shared one would need a chunk. */
     uint32_t size = pool->models[sequence->model].table_positions;
     pool->batch++;
@@ -121,7 +126,7 @@ static uint32_t first_idle(const struct pool *pool, const struct session *sessio
 {
     uint32_t id = session->sequences.head;
 
-    while (id != NONE && pool->sequences[id].step != POOL_NONE)
+    while (id != NONE && pool->sequences[id].step != NONE)
         id = pool->sequences[id].in_session.next;
     return id;
 }

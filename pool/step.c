@@ -12,16 +12,20 @@
 #include "pool/grow.h"
 #include "pool/sequence.h"
 
-static uint32_t *rows_of(const struct pool *pool, pool_step step)
+static uint32_t *rows_of(const struct pool *pool, uint32_t step)
 {
     return &pool->step_rows[(size_t)step * pool->config.max_step_rows];
 }
 
-static struct step *step_find(const struct pool *pool, pool_step step)
+static struct step *step_find(const struct pool *pool, pool_step public, uint32_t *out_id)
 {
-    if (step >= pool->step_pool.num_touched || pool->steps[step].state == STEP_FREE)
+    uint32_t id = (uint32_t)public;
+
+    if (id >= pool->step_pool.num_touched || pool->steps[id].state == STEP_FREE ||
+        pool->steps[id].generation != public >> 32)
         return NULL;
-    return &pool->steps[step];
+    *out_id = id;
+    return &pool->steps[id];
 }
 
 /* ---- begin ---------------------------------------------------------------------------------- */
@@ -42,7 +46,8 @@ static int row_check(const struct pool *pool, pool_session session, const struct
         return POOL_NOT_FOUND;
     const struct sequence *sequence = &pool->sequences[id];
     if (row->tokens.count == 0 || sequence->is_preempted || sequence->is_mapped ||
-        sequence->step != POOL_NONE)
+        pool->models[sequence->model].shape.num_layers == 0 || /* opaque: not attended */
+        sequence->step != NONE)
         return POOL_INVALID;
     if (sequence_is_busy(sequence))
         return POOL_BUSY;
@@ -57,13 +62,17 @@ static int row_check(const struct pool *pool, pool_session session, const struct
         return POOL_LIMIT;
     out_row->sequence = id;
     out_row->tokens = row->tokens;
+    uint64_t block_tokens = pool->models[sequence->model].shape.block_tokens;
     out_row->tokens.ids += known;
     out_row->tokens.count -= known;
+    if (out_row->tokens.count > 0) /* the blocks that the known ones complete have theirs */
+        out_row->tokens.keys +=
+            sequence->length / block_tokens - sequence->num_complete / block_tokens;
     return 0;
 }
 
 /* Checks all rows into pool->grow_rows; each sequence is marked with the step, to see it only once. */
-static int rows_check(struct pool *pool, pool_step step, const struct pool_step_row *rows,
+static int rows_check(struct pool *pool, uint32_t step, const struct pool_step_row *rows,
                       uint32_t num_rows)
 {
     pool_session session = pool->steps[step].session;
@@ -86,21 +95,23 @@ static int rows_check(struct pool *pool, pool_step step, const struct pool_step_
     }
     if (answer) {
         while (at-- > 0)
-            pool->sequences[pool->grow_rows[at].sequence].step = POOL_NONE;
+            pool->sequences[pool->grow_rows[at].sequence].step = NONE;
     }
     return answer;
 }
 
-static pool_step step_take(struct pool *pool, pool_session session)
+static uint32_t step_take(struct pool *pool, pool_session session)
 {
-    pool_step id = record_take(&pool->step_pool, LINKS(pool->steps, link));
+    uint32_t id = record_take(&pool->step_pool, LINKS(pool->steps, link));
 
     if (id != NONE)
-        pool->steps[id] = (struct step){.state = STEP_OPEN, .session = session};
+        pool->steps[id] = (struct step){.generation = pool->steps[id].generation + 1,
+                                        .state = STEP_OPEN,
+                                        .session = session};
     return id;
 }
 
-static void step_give(struct pool *pool, pool_step id)
+static void step_give(struct pool *pool, uint32_t id)
 {
     pool->steps[id].state = STEP_FREE;
     record_give(&pool->step_pool, LINKS(pool->steps, link), id);
@@ -115,7 +126,7 @@ int pool_step_begin(struct pool *pool, pool_session session, const struct pool_s
         return POOL_INVALID;
     if (num_rows > pool->config.max_step_rows)
         return POOL_LIMIT;
-    pool_step id = step_take(pool, session);
+    uint32_t id = step_take(pool, session);
     if (id == NONE)
         return POOL_LIMIT;
 
@@ -123,7 +134,7 @@ int pool_step_begin(struct pool *pool, pool_session session, const struct pool_s
     int answer = rows_check(pool, id, rows, num_rows);
     if (!answer && (answer = grow_begin(pool, pool->grow_rows, num_rows)) != 0) {
         for (uint32_t at = 0; at < num_rows; at++)
-            pool->sequences[rows_of(pool, id)[at]].step = POOL_NONE;
+            pool->sequences[rows_of(pool, id)[at]].step = NONE;
     }
     if (answer) {
         step_give(pool, id);
@@ -138,7 +149,7 @@ int pool_step_begin(struct pool *pool, pool_session session, const struct pool_s
     }
     list_push_tail(&pool->sessions[session].steps, LINKS(pool->steps, link), id);
     pool->counters.steps++;
-    *out_step = id;
+    *out_step = public_id(step->generation, id);
     if (step->num_copies == 0)
         return 0;
     step->state = STEP_COPYING;
@@ -160,7 +171,7 @@ static void row_end(struct pool *pool, struct sequence *sequence, bool is_commit
 }
 
 /* No attend runs: the rows get or lose their tokens, and what waited for them goes on. */
-static void step_finish(struct pool *pool, pool_step id)
+static void step_finish(struct pool *pool, uint32_t id)
 {
     struct step *step = &pool->steps[id];
     const struct session *session = &pool->sessions[step->session];
@@ -170,7 +181,7 @@ static void step_finish(struct pool *pool, pool_step id)
     session_taking(pool, step->session);
     for (uint32_t at = 0; at < step->num_rows; at++) {
         struct sequence *sequence = &pool->sequences[rows_of(pool, id)[at]];
-        sequence->step = POOL_NONE;
+        sequence->step = NONE;
         row_end(pool, sequence, step->is_commit);
         if (step->is_commit && !session->is_manual_publish)
             (void)sequence_publish(pool, sequence); /* LIMIT: it stays unpublished, not unfinished */
@@ -178,14 +189,14 @@ static void step_finish(struct pool *pool, pool_step id)
     session_taken(pool);
     list_remove(&pool->sessions[step->session].steps, LINKS(pool->steps, link), id);
     if (step->has_cookie && is_live)
-        emit_reply(pool, step->cookie, 0);
+        emit_reply(pool, step->cookie, step->answer);
     for (uint32_t at = 0; at < step->num_rows && is_live; at++)
         sequence_run_waiting(pool, rows_of(pool, id)[at]);
     step_give(pool, id);
 }
 
 /* Ends the step, now or when its last attend does. */
-static int step_end(struct pool *pool, pool_step id, bool is_commit)
+static int step_end(struct pool *pool, uint32_t id, bool is_commit)
 {
     struct step *step = &pool->steps[id];
 
@@ -198,13 +209,15 @@ static int step_end(struct pool *pool, pool_step id, bool is_commit)
     return 0;
 }
 
-int pool_step_end(struct pool *pool, pool_step id, bool is_commit, uint64_t cookie)
+int pool_step_end(struct pool *pool, pool_step public, bool is_commit, uint64_t cookie)
 {
-    struct step *step = step_find(pool, id);
+    uint32_t id;
+    struct step *step = step_find(pool, public, &id);
 
     if (!step)
         return POOL_NOT_FOUND;
-    if (step->state == STEP_ENDING || (is_commit && step->num_layers_done < step->num_layers))
+    if (step->state == STEP_ENDING || (is_commit && step->state == STEP_COPYING) ||
+        (is_commit && step->num_layers_done < step->num_layers && step->num_running == 0))
         return POOL_INVALID;
     if (step->state == STEP_COPYING) { /* whoever waits for the copies gets its answer first */
         step->has_cookie = false;
@@ -218,7 +231,7 @@ int pool_step_end(struct pool *pool, pool_step id, bool is_commit, uint64_t cook
     return answer;
 }
 
-void step_abandon(struct pool *pool, pool_step id)
+void step_abandon(struct pool *pool, uint32_t id)
 {
     pool->steps[id].has_cookie = false;
     (void)step_end(pool, id, false);
@@ -226,30 +239,30 @@ void step_abandon(struct pool *pool, pool_step id)
 
 /* ---- while it is open ----------------------------------------------------------------------- */
 
-void step_copied(struct pool *pool, pool_step id)
+void step_copied(struct pool *pool, uint32_t id, int answer)
 {
     struct step *step = &pool->steps[id];
-    bool has_failed = false;
+    uint64_t cookie = step->cookie;
 
+    if (answer) { /* one row's copies will not be there: no row gets its tokens */
+        step->has_cookie = false;
+        (void)step_end(pool, id, false);
+        emit_reply(pool, cookie, answer);
+        return;
+    }
     if (--step->num_copies > 0)
         return;
     for (uint32_t at = 0; at < step->num_rows; at++)
-        has_failed |= pool->sequences[rows_of(pool, id)[at]].growth.has_failed;
+        grow_commit(pool, &pool->sequences[rows_of(pool, id)[at]]);
     step->has_cookie = false;
-    uint64_t cookie = step->cookie;
-    if (has_failed) {
-        (void)step_end(pool, id, false);
-    } else {
-        for (uint32_t at = 0; at < step->num_rows; at++)
-            grow_commit(pool, &pool->sequences[rows_of(pool, id)[at]]);
-        step->state = STEP_OPEN;
-    }
-    emit_reply(pool, cookie, has_failed ? POOL_FAILED : 0);
+    step->state = STEP_OPEN;
+    emit_reply(pool, cookie, 0);
 }
 
-int pool_step_attend(struct pool *pool, pool_step id, uint32_t layer)
+int pool_step_attend(struct pool *pool, pool_step public, uint32_t layer)
 {
-    struct step *step = step_find(pool, id);
+    uint32_t id;
+    struct step *step = step_find(pool, public, &id);
 
     if (!step)
         return POOL_NOT_FOUND;
@@ -259,9 +272,20 @@ int pool_step_attend(struct pool *pool, pool_step id, uint32_t layer)
     return 0;
 }
 
-int pool_step_attended(struct pool *pool, pool_step id, uint32_t layer, int error)
+/* A layer is done by its last attend: one that fails has to be repeated. */
+static void layer_mark(struct step *step, uint32_t layer, bool is_done)
 {
-    struct step *step = step_find(pool, id);
+    uint64_t *word = &step->layers_done[layer / 64], bit = UINT64_C(1) << layer % 64;
+
+    step->num_layers_done -= (*word & bit) != 0;
+    *word = is_done ? *word | bit : *word & ~bit;
+    step->num_layers_done += is_done;
+}
+
+int pool_step_attended(struct pool *pool, pool_step public, uint32_t layer, int error)
+{
+    uint32_t id;
+    struct step *step = step_find(pool, public, &id);
 
     if (!step || step->num_running == 0) {
         pool->counters.stale_completions++;
@@ -270,16 +294,16 @@ int pool_step_attended(struct pool *pool, pool_step id, uint32_t layer, int erro
     if (layer >= step->num_layers)
         return POOL_INVALID;
     step->num_running--;
-    uint64_t *word = &step->layers_done[layer / 64], bit = UINT64_C(1) << layer % 64;
-    if (!error && !(*word & bit)) {
-        *word |= bit;
-        step->num_layers_done++;
-    }
+    layer_mark(step, layer, error == 0);
     if (step->num_running > 0)
         return 0;
-    if (step->state == STEP_ENDING)
+    bool is_whole = step->num_layers_done == step->num_layers;
+    if (step->state == STEP_ENDING) {
+        step->answer = step->is_commit && !is_whole ? POOL_FAILED : 0;
+        step->is_commit &= is_whole;
         step_finish(pool, id);
-    else if (step->num_layers_done == step->num_layers)
+    } else if (is_whole) {
         (void)step_end(pool, id, true);
+    }
     return 0;
 }

@@ -137,12 +137,14 @@ struct entry *table_add(struct pool *pool, struct sequence *sequence)
 {
     struct chunk_store *store = pool->table_chunks;
     uint32_t num_groups = num_groups_of(pool, sequence);
+    struct chunk *chunk =
+        sequence->num_positions == 0 ? NULL : chunk_at(store, sequence->table_chunk);
 
-    if (sequence->num_positions % per_chunk(pool, sequence) == 0) {
+    if (!chunk || chunk->count == per_chunk(pool, sequence)) {
         sequence->table_chunk = chunk_take(store, sequence->table_chunk);
-        chunk_at(store, sequence->table_chunk)->num_groups = num_groups & 0xff;
+        chunk = chunk_at(store, sequence->table_chunk);
+        chunk->num_groups = num_groups & 0xff;
     }
-    struct chunk *chunk = chunk_at(store, sequence->table_chunk);
     assert(chunk->refs == 1);
     struct entry *entries = entries_of(chunk) + (size_t)chunk->count * num_groups;
     for (uint32_t group = 0; group < num_groups; group++)
@@ -160,15 +162,26 @@ bool table_shares_tail(const struct pool *pool, const struct sequence *sequence,
            chunk_at(pool->table_chunks, sequence->table_chunk)->refs > 1;
 }
 
+PREFETCHES static inline void prefetch_entries(const struct pool *pool, const struct entry *entries,
+                                               uint32_t at)
+{
+    block_prefetch(pool, at >= PREFETCH_BLOCK ? entries[at - PREFETCH_BLOCK].block : NONE);
+    block_prefetch_slot(pool, at >= PREFETCH_SLOT ? entries[at - PREFETCH_SLOT].block : NONE);
+    block_prefetch_granule(pool,
+                           at >= PREFETCH_GRANULE ? entries[at - PREFETCH_GRANULE].block : NONE);
+}
+
 /* Lets go of the entries of an own chunk from its position @from on, last to first. */
 static void let_go_of_positions(struct pool *pool, struct chunk *chunk, uint32_t from,
                                 uint32_t num_groups)
 {
-    for (uint32_t at = chunk->count; at > from; at--) {
-        const struct entry *entries = entries_of(chunk) + (size_t)(at - 1) * num_groups;
-        for (uint32_t group = 0; group < num_groups; group++) {
-            if (entries[group].block != NONE)
-                block_let_go(pool, entries[group].block, SLOT_TO_BATCH);
+    const struct entry *entries = entries_of(chunk);
+
+    for (uint32_t position = chunk->count; position-- > from;) {
+        for (uint32_t at = position * num_groups; at < (position + 1) * num_groups; at++) {
+            prefetch_entries(pool, entries, at);
+            if (entries[at].block != NONE)
+                block_let_go(pool, entries[at].block, SLOT_TO_BATCH);
         }
     }
     chunk->count = from;

@@ -10,12 +10,18 @@ void transfer_begin(struct pool *pool, uint32_t from, uint32_t to, uint32_t sequ
     uint32_t id = record_take(&pool->transfer_pool, LINKS(pool->transfers, link));
 
     assert(id != NONE);
-    pool->transfers[id] =
-        (struct transfer){.from = from, .to = to, .sequence = sequence, .is_used = true};
+    struct transfer *transfer = &pool->transfers[id];
+    uint64_t timeout_ms = pool->config.transfer_timeout_ms;
+    *transfer = (struct transfer){.generation = transfer->generation + 1,
+                                  .from = from,
+                                  .to = to,
+                                  .deadline_ms = timeout_ms ? pool->now_ms + timeout_ms : UINT64_MAX,
+                                  .sequence = sequence,
+                                  .is_used = true};
     block_pin(pool, from);
     pool->blocks[to].place_state = PLACE_INCOMING;
     emit(pool, &(struct pool_effect){.kind = POOL_EFFECT_COPY,
-                                     .transfer = id,
+                                     .transfer = public_id(transfer->generation, id),
                                      .from_arena = pool->blocks[from].arena,
                                      .from_slot = block_slot(pool, &pool->blocks[from])->number,
                                      .arena = pool->blocks[to].arena,
@@ -35,15 +41,14 @@ void transfers_forget(struct pool *pool, uint32_t sequence)
     }
 }
 
-/* The last copy of an append ended. */
-static void append_end(struct pool *pool, struct sequence *sequence)
+/* The last copy of an append ended, or its deadline passed. */
+static void append_end(struct pool *pool, struct sequence *sequence, int answer)
 {
-    bool has_failed = sequence->growth.has_failed;
     bool is_live = pool->sessions[sequence->session].state == SESSION_LIVE;
 
     sequence->is_growing = false;
     session_taking(pool, sequence->session);
-    if (has_failed) {
+    if (answer) {
         grow_undo(pool, sequence);
     } else {
         grow_commit(pool, sequence);
@@ -51,12 +56,37 @@ static void append_end(struct pool *pool, struct sequence *sequence)
     }
     session_taken(pool);
     if (is_live)
-        emit_reply(pool, sequence->growth.cookie, has_failed ? POOL_FAILED : 0);
+        emit_reply(pool, sequence->growth.cookie, answer);
 }
 
-int pool_transfer_done(struct pool *pool, pool_transfer id, int error)
+/* What the sequence waited for has ended: it goes on, or its verb is undone. */
+static void copies_ended(struct pool *pool, struct sequence *sequence, int answer)
 {
-    if (id >= pool->transfer_pool.num_touched || !pool->transfers[id].is_used) {
+    if (sequence->step == NONE)
+        append_end(pool, sequence, answer);
+    else
+        step_copied(pool, sequence->step, answer);
+}
+
+void transfers_tick(struct pool *pool)
+{
+    for (uint32_t id = 0; id < pool->transfer_pool.num_touched; id++) {
+        const struct transfer *transfer = &pool->transfers[id];
+        if (!transfer->is_used || transfer->sequence == NONE ||
+            pool->now_ms < transfer->deadline_ms)
+            continue;
+        struct sequence *sequence = &pool->sequences[transfer->sequence];
+        sequence->growth.has_failed = true;
+        copies_ended(pool, sequence, POOL_TIMEOUT); /* forgets the transfers: they end on their own */
+    }
+}
+
+int pool_transfer_done(struct pool *pool, pool_transfer public, int error)
+{
+    uint32_t id = (uint32_t)public;
+
+    if (id >= pool->transfer_pool.num_touched || !pool->transfers[id].is_used ||
+        pool->transfers[id].generation != public >> 32) {
         pool->counters.stale_completions++;
         return POOL_NOT_FOUND;
     }
@@ -73,11 +103,7 @@ int pool_transfer_done(struct pool *pool, pool_transfer id, int error)
 
     struct sequence *sequence = &pool->sequences[transfer.sequence];
     sequence->growth.has_failed |= error != 0;
-    if (--sequence->growth.num_copies > 0)
-        return 0;
-    if (sequence->step == POOL_NONE)
-        append_end(pool, sequence);
-    else
-        step_copied(pool, sequence->step);
+    if (--sequence->growth.num_copies == 0)
+        copies_ended(pool, sequence, sequence->growth.has_failed ? POOL_FAILED : 0);
     return 0;
 }

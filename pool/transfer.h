@@ -11,5 +11,7 @@
 
 /* Begins a copy of block @from into block @to, for which @sequence waits. A record is left. */
 void transfer_begin(struct pool *pool, uint32_t from, uint32_t to, uint32_t sequence);
+/* Ends the waiting of verbs whose copies are beyond their deadline. */
+void transfers_tick(struct pool *pool);
 /* @sequence does not wait for its transfers any more. */
 void transfers_forget(struct pool *pool, uint32_t sequence);

@@ -45,6 +45,11 @@ static void count_ops(struct gpu_device *device, const struct host_op *op, int c
     }
 }
 
+bool gpu_arena_is_damaged(const struct gpu_device *device, uint32_t number)
+{
+    return host_arena_find(device, number) && atomic_load(&device->ranges[number].is_damaged);
+}
+
 static bool is_damaged(const struct gpu_device *device, uint32_t number)
 {
     return number != GPU_NO_ARENA && atomic_load(&device->ranges[number].is_damaged);

@@ -6,6 +6,8 @@
  */
 #include "gpu/host/device.h"
 
+#include "gpu/host/workers.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -65,6 +67,7 @@ int host_device_create(const struct gpu_device_options *options, const struct ho
     device->options = *options;
     device->copier = block_copiers()[0];
     device->mount.fd = -1;
+    device->poll_fd = -1;
     device->memory.reserve = HOST_FILE_NONE;
     int err = host_done_init(&device->done, system);
     if (err)
@@ -85,6 +88,9 @@ int host_device_create(const struct gpu_device_options *options, const struct ho
     err = start_lanes(device);
     if (err)
         goto fail;
+    err = host_attends_init(device);
+    if (err)
+        goto fail;
     *out_device = device;
     return 0;
 
@@ -102,6 +108,7 @@ void gpu_device_destroy(struct gpu_device *device)
 {
     if (!device)
         return;
+    host_attends_finish(device);
     host_lane_finish(&device->memory_lane);
     host_lane_finish(&device->copy_lane);
     for (uint32_t i = 0; device->arenas && device->ranges && i < device->options.max_arenas; i++)
@@ -119,7 +126,7 @@ void gpu_device_destroy(struct gpu_device *device)
 
 int gpu_device_event_fd(const struct gpu_device *device)
 {
-    return device->done.event_fd;
+    return device->poll_fd >= 0 ? device->poll_fd : device->done.event_fd;
 }
 
 /* Answers whether the operation is over, false if it has been queued again. */
@@ -135,6 +142,8 @@ static bool op_end(struct gpu_device *device, struct host_op *op)
     case OP_CLOSE:
         host_arena_end_close(device, op);
         return true;
+    case OP_ATTEND:
+        return true;
     default:
         host_copy_end(device, op);
         return true;
@@ -146,6 +155,8 @@ size_t gpu_device_reap(struct gpu_device *device, struct gpu_completion *out, si
     size_t num_reaped = 0;
     struct host_op *op;
 
+    if (device->workers)
+        (void)gpu_workers_reap(device->workers); /* ended attends join those that are done */
     while (num_reaped < max && (op = host_done_take(&device->done)) != NULL) {
         if (!op_end(device, op))
             continue;

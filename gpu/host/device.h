@@ -39,7 +39,13 @@ struct gpu_device {
     struct host_op_list free_ops;
     struct host_done done;
     struct host_lane memory_lane, copy_lane;
+    struct gpu_workers *workers; /* NULL: none */
+    struct gpu_attention *attention;
+    int poll_fd; /* with workers: readable when either's event is; else -1 */
 };
+
+int host_attends_init(struct gpu_device *device);
+void host_attends_finish(struct gpu_device *device); /* takes a half-built one */
 
 int host_device_create(const struct gpu_device_options *options, const struct host_syscalls *system,
                        struct gpu_device **out_device);

@@ -21,6 +21,7 @@ enum host_op_kind {
     OP_TRIM,     /* @ranges lose it, which are not charged */
     OP_CLOSE,    /* the whole file does, and then the arena is gone */
     OP_COPY,
+    OP_ATTEND, /* carried out by the workers: only its end comes this way */
     NUM_OP_KINDS,
 };
 
@@ -40,7 +41,8 @@ struct host_op {
     char *base; /* where the file is mapped */
     uint64_t offset, bytes;
     uint64_t freed_bytes; /* OP_CLOSE: what was charged for the arena */
-    uint32_t num_parts;   /* of the one of these that the kind uses */
+    struct host_done *done; /* OP_ATTEND: where it ends */
+    uint32_t num_parts;     /* of the one of these that the kind uses */
     union {
         struct host_copy copies[GPU_MAX_BATCH];
         struct host_range ranges[GPU_MAX_BATCH];

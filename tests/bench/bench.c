@@ -10,9 +10,10 @@ enum { DEFAULT_ROUNDS = 31 };
 
 static int print_help(const char *program, const char *title, const char *about)
 {
-    printf("usage: %s [--json] [--rounds N] [--help]\n"
+    printf("usage: %s [--json] [--full] [--rounds N] [--help]\n"
            "%s: %s\n"
            "  --json      print JSON instead of a table\n"
+           "  --full      also what takes long or much memory, where there is such a thing\n"
            "  --rounds N  rounds of every measurement, 1 ... %d (%d)\n"
            "A ratio is the median of ours / limit, measured in turn: 1 is at the limit, more is "
            "worse.\n"
@@ -30,6 +31,10 @@ int bench_begin(struct bench *bench, int argc, char **argv, const char *title, c
             return print_help(argv[0], title, about);
         if (!strcmp(argv[i], "--json")) {
             bench->is_json = true;
+            continue;
+        }
+        if (!strcmp(argv[i], "--full")) {
+            bench->is_full = true;
             continue;
         }
         char *end = NULL;

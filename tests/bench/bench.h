@@ -28,6 +28,7 @@ enum { BENCH_MAX_ROUNDS = 1001 };
 struct bench {
     const char *title;
     bool is_json;
+    bool is_full;      /* --full: also what takes long or much memory */
     size_t num_rounds; /* --rounds */
     size_t num_rows;
     bool has_failed; /* a row was beyond its worst ratio, or bench_fail() was called */
@@ -52,7 +53,7 @@ struct bench_row {
     double worst_ratio; /* 0: none */
 };
 
-/* Reads --json, --rounds N and --help. Returns the status to exit with, or -1: go on. */
+/* Reads --json, --full, --rounds N and --help. Returns the status to exit with, or -1: go on. */
 int bench_begin(struct bench *bench, int argc, char **argv, const char *title, const char *about);
 
 /* Times the cases in turn for all rounds, after one round that is not counted. */

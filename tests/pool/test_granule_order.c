@@ -1,0 +1,106 @@
+/* tests/pool/test_granule_order.c - what pool/granule_order.c promises: the coldest granule first.
+ */
+#include "pool/granule_order.h"
+#include "tests/support/test.h"
+
+enum { NUM_GRANULES = 200 };
+
+static struct granule granules[NUM_GRANULES];
+static struct pool pool = {.granules = granules};
+static struct granule_order order;
+
+static int setup(void **state)
+{
+    (void)state;
+    order = (struct granule_order){LIST_EMPTY, NONE};
+    return 0;
+}
+
+static void insert(uint32_t granule, uint64_t hottest)
+{
+    granules[granule] = (struct granule){.hottest = hottest};
+    granule_order_insert(&pool, &order, granule);
+}
+
+static void take_first(uint32_t expected)
+{
+    assert_int_equal(granule_order_first(&pool, &order), expected);
+    granule_order_remove(&pool, &order, expected);
+    assert_int_equal(granules[expected].where, GRANULE_NOWHERE);
+}
+
+static void an_empty_order_has_no_first(void **state)
+{
+    (void)state;
+    assert_int_equal(granule_order_first(&pool, &order), NONE);
+}
+
+static void ascending_and_colder_ones_are_a_list(void **state)
+{
+    (void)state;
+    insert(1, 10);
+    insert(2, 20);
+    insert(0, 5);
+    for (uint32_t granule = 0; granule < 3; granule++)
+        assert_int_equal(granules[granule].where, GRANULE_IN_LIST);
+    take_first(0);
+    take_first(1);
+    take_first(2);
+    assert_int_equal(granule_order_first(&pool, &order), NONE);
+}
+
+static void one_between_comes_out_in_its_place(void **state)
+{
+    (void)state;
+    insert(1, 10);
+    insert(2, 30);
+    insert(3, 20);
+    insert(4, 15);
+    assert_int_equal(granules[3].where, GRANULE_IN_TREE);
+    take_first(1);
+    take_first(4);
+    take_first(3);
+    take_first(2);
+}
+
+static void any_order_comes_out_ascending(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < NUM_GRANULES; i++)
+        insert(i, 1 + i * 77 % NUM_GRANULES); /* 77 and 200 have no common divisor: all differ */
+    for (uint64_t hottest = 1; hottest <= NUM_GRANULES; hottest++) {
+        uint32_t first = granule_order_first(&pool, &order);
+        assert_int_equal(granules[first].hottest, hottest);
+        take_first(first);
+    }
+    assert_int_equal(order.root, NONE);
+    assert_int_equal(order.list.head, NONE);
+}
+
+static void one_may_leave_from_anywhere(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < NUM_GRANULES; i++)
+        insert(i, 1 + i * 77 % NUM_GRANULES);
+    for (uint32_t i = 0; i < NUM_GRANULES; i += 2) /* i even: hottest odd */
+        granule_order_remove(&pool, &order, i);
+    for (uint64_t hottest = 2; hottest <= NUM_GRANULES; hottest += 2) {
+        uint32_t first = granule_order_first(&pool, &order);
+        assert_int_equal(granules[first].hottest, hottest);
+        take_first(first);
+    }
+    assert_int_equal(granule_order_first(&pool, &order), NONE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(an_empty_order_has_no_first, setup),
+        cmocka_unit_test_setup(ascending_and_colder_ones_are_a_list, setup),
+        cmocka_unit_test_setup(one_between_comes_out_in_its_place, setup),
+        cmocka_unit_test_setup(any_order_comes_out_ascending, setup),
+        cmocka_unit_test_setup(one_may_leave_from_anywhere, setup),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
