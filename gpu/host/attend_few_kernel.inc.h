@@ -158,17 +158,13 @@ typedef void few_group_fn(struct few_state *state, const struct attend_tile *til
     FEW_GROUP(name, k_type, v_type, 3)                                                             \
     FEW_GROUP(name, k_type, v_type, 4)
 
-FEW_GROUPS(f32, GPU_F32, GPU_F32)
-FEW_GROUPS(f16, GPU_F16, GPU_F16)
-FEW_GROUPS(bf16, GPU_BF16, GPU_BF16)
+#define FEW_GROUPS_OF(type, name, bytes) FEW_GROUPS(name, type, type)
+DTYPES(FEW_GROUPS_OF)
 FEW_GROUPS(pairs, AS_PAIRS, GPU_BF16)
 
-static few_group_fn *const few_groups[][5] = {
-    [GPU_F32] = {NULL, few_f32_1, few_f32_2, few_f32_3, few_f32_4},
-    [GPU_F16] = {NULL, few_f16_1, few_f16_2, few_f16_3, few_f16_4},
-    [GPU_BF16] = {NULL, few_bf16_1, few_bf16_2, few_bf16_3, few_bf16_4},
-    [AS_PAIRS] = {NULL, few_pairs_1, few_pairs_2, few_pairs_3, few_pairs_4},
-};
+#define FEW_ROW(type, name, bytes)                                                                 \
+    [type] = {NULL, few_##name##_1, few_##name##_2, few_##name##_3, few_##name##_4},
+static few_group_fn *const few_groups[][5] = {DTYPES(FEW_ROW) FEW_ROW(AS_PAIRS, pairs, 0)};
 
 /* Returns how K is read: in pairs if q and K are bf16 and the CPU multiplies those. */
 static int few_begin(struct few_state *state, const struct attend_tile *tile)
