@@ -221,12 +221,15 @@ static int place_partials(struct gpu_step_plan *plan)
     return 0;
 }
 
-static int compare_cost(const void *a, const void *b)
+/* Longest first, else as they were made: neighbours share K and V. */
+static int compare_cost(const void *a, const void *b, const void *arg)
 {
-    uint64_t left = ((const struct plan_task *)a)->cost_ns;
-    uint64_t right = ((const struct plan_task *)b)->cost_ns;
+    const struct plan_task *left = a, *right = b;
 
-    return (left < right) - (left > right);
+    (void)arg;
+    if (left->cost_ns != right->cost_ns)
+        return left->cost_ns < right->cost_ns ? 1 : -1;
+    return (left->first_entry > right->first_entry) - (left->first_entry < right->first_entry);
 }
 
 static int cut_work(struct gpu_step_plan *plan, bool is_shared, bool is_split)
@@ -278,10 +281,11 @@ int gpu_step_plan_build(struct gpu_step_plan *plan, const struct gpu_attend_shap
         err = cut_work(plan, true, false);
     if (err)
         err = cut_work(plan, false, false);
-    if (err)
+    if (err) {
+        plan_empty(plan);
         return err;
-
-    qsort(plan->tasks, plan->num_tasks, sizeof(*plan->tasks), compare_cost); /* longest first */
+    }
+    plan_sort(plan->tasks, plan->num_tasks, sizeof(*plan->tasks), compare_cost, NULL);
     for (uint32_t t = 0; t < plan->num_tasks; t++)
         plan->cost_ns += plan->tasks[t].cost_ns * shape->num_kv_heads;
     return 0;
