@@ -162,12 +162,12 @@ VEC_INLINE float vec_reduce_add(vec x)
     return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
 }
 
-/* 2^x for x <= 0 (within 2 units in the last place), exactly 0 below -126. */
+/* 2^x for x <= 0 (within 2 units in the last place), exactly 0 below -126; NaN stays NaN. */
 VEC_INLINE vec vec_exp2(vec x)
 {
     vec lowest = _mm256_set1_ps(-126);
-    vec is_some = _mm256_cmp_ps(x, lowest, _CMP_GE_OQ);
-    x = _mm256_max_ps(x, lowest);
+    vec is_some = _mm256_cmp_ps(x, lowest, _CMP_NLT_UQ);
+    x = _mm256_max_ps(lowest, x); /* of a NaN and a number it takes the second */
     vec n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     vec f = _mm256_sub_ps(x, n);
     vec p = _mm256_set1_ps(1.5403530e-4f); /* ln(2)^k / k! */

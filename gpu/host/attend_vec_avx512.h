@@ -157,10 +157,10 @@ VEC_INLINE float vec_reduce_add(vec x)
     return _mm512_reduce_add_ps(x);
 }
 
-/* 2^x for x <= 0 (within 2 units in the last place), exactly 0 from -200 down. */
+/* 2^x for x <= 0 (within 2 units in the last place), exactly 0 from -200 down; NaN stays NaN. */
 VEC_INLINE vec vec_exp2(vec x)
 {
-    x = _mm512_max_ps(x, _mm512_set1_ps(-200));
+    x = _mm512_max_ps(_mm512_set1_ps(-200), x); /* of a NaN and a number it takes the second */
     vec n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT);
     vec f = _mm512_sub_ps(x, n);
     vec p = _mm512_set1_ps(1.5403530e-4f); /* ln(2)^k / k! */
