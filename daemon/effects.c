@@ -9,7 +9,14 @@
 #include <string.h>
 
 /* What an operation of the device is, in its cookie. */
-enum { COOKIE_GRANULE = 1, COOKIE_COPY = 2, COOKIE_ATTEND = 3, COOKIE_TRIM = 4, COOKIE_SHIFT = 60, AHEAD_GRANULES = 8 };
+enum {
+    COOKIE_GRANULE = 1,
+    COOKIE_COPY = 2,
+    COOKIE_ATTEND = 3,
+    COOKIE_TRIM = 4,
+    COOKIE_SHIFT = 60,
+    AHEAD_GRANULES = 8
+};
 
 static struct fifo fifo_of(uint64_t room)
 {
@@ -46,8 +53,7 @@ int effects_init(struct server *server, uint32_t max_blocks, uint32_t max_transf
     effects->copy_fifo = fifo_of(max_transfers);
     effects->reply_fifo = fifo_of(config->max_sequences + config->max_waiters + config->max_steps);
     effects->arenas = calloc(effects->max_arenas, sizeof(*effects->arenas));
-    effects->granule_work =
-        calloc(effects->granule_fifo.mask + 1, sizeof(*effects->granule_work));
+    effects->granule_work = calloc(effects->granule_fifo.mask + 1, sizeof(*effects->granule_work));
     effects->commits = calloc(effects->commit_fifo.mask + 1, sizeof(*effects->commits));
     effects->copies = calloc(effects->copy_fifo.mask + 1, sizeof(*effects->copies));
     effects->replies = calloc(effects->reply_fifo.mask + 1, sizeof(*effects->replies));
@@ -79,8 +85,7 @@ int effects_open_arena(struct server *server, uint32_t number)
     struct effects *effects = &server->effects;
     struct pool_arena_description description;
 
-    if (number >= effects->max_arenas ||
-        pool_arena_describe(server->pool, number, &description))
+    if (number >= effects->max_arenas || pool_arena_describe(server->pool, number, &description))
         return -ENOENT;
     struct arena_memory *arena = &effects->arenas[number];
     if (arena->is_open)
@@ -452,7 +457,8 @@ bool effects_reap(struct server *server)
         for (size_t i = 0; i < count; i++) {
             uint64_t cookie = completions[i].cookie;
             if (cookie >> COOKIE_SHIFT == COOKIE_COPY)
-                copy_end(server, server->effects.transfers[(uint32_t)cookie], completions[i].status);
+                copy_end(server, server->effects.transfers[(uint32_t)cookie],
+                         completions[i].status);
             else if (cookie >> COOKIE_SHIFT == COOKIE_ATTEND)
                 attend_end(server, cookie, completions[i].status);
             else if (cookie >> COOKIE_SHIFT == COOKIE_GRANULE)

@@ -9,10 +9,8 @@
 static void refuse_hello(struct server *server, struct connection *connection,
                          enum wire_status status, const char *text)
 {
-    struct refusal refusal = {.magic = REFUSAL_MAGIC,
-                              .major = HELLO_MAJOR,
-                              .minor = HELLO_MINOR,
-                              .status = status};
+    struct refusal refusal = {
+        .magic = REFUSAL_MAGIC, .major = HELLO_MAJOR, .minor = HELLO_MINOR, .status = status};
 
     (void)snprintf(refusal.message, sizeof(refusal.message), "%s", text);
     (void)send(connection->source.fd, &refusal, sizeof(refusal), MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -16,7 +16,7 @@
 #include <zmq.h>
 
 enum {
-    REPLY_ROOM = 64, /* of the envelope */
+    REPLY_ROOM = 64,     /* of the envelope */
     QUEUE_MESSAGES = 64, /* received and not yet read, of one peer */
     REPLIES_TAG = 0x22   /* field 4 of a ReplyBatch, length-delimited */
 };
@@ -39,6 +39,15 @@ static int option(void *zmq, int name, int value)
     return zmq_setsockopt(zmq, name, &value, sizeof(value));
 }
 
+/* ZeroMQ counts messages: as many as keep a session's queue below its bytes, but enough to batch.
+ */
+static int queue_messages(const struct config *config)
+{
+    uint64_t count = config->session_queue_bytes / config->message_bytes;
+
+    return count < 8 ? 8 : count > QUEUE_MESSAGES ? QUEUE_MESSAGES : (int)count;
+}
+
 /* Bound by us, with its file mode from the first moment; ZeroMQ takes the descriptor. */
 static int socket_open(struct server *server, struct router_socket *socket, bool is_operator)
 {
@@ -46,9 +55,9 @@ static int socket_open(struct server *server, struct router_socket *socket, bool
     char endpoint[128];
     int listen_fd, fd;
     size_t size = sizeof(fd);
-    int err = config_socket_path(config,
-                                 is_operator ? CONFIG_OPERATOR_SOCKET : CONFIG_REQUEST_SOCKET,
-                                 socket->path, sizeof(socket->path));
+    int err =
+        config_socket_path(config, is_operator ? CONFIG_OPERATOR_SOCKET : CONFIG_REQUEST_SOCKET,
+                           socket->path, sizeof(socket->path));
 
     socket->source.fd = -1;
     socket->is_operator = is_operator;
@@ -68,7 +77,7 @@ static int socket_open(struct server *server, struct router_socket *socket, bool
     int64_t max_bytes = (int64_t)config->message_bytes;
     if (option(socket->zmq, ZMQ_LINGER, 0) || option(socket->zmq, ZMQ_ROUTER_MANDATORY, 1) ||
         option(socket->zmq, ZMQ_SNDHWM, (int)config->credits + QUEUE_MESSAGES) ||
-        option(socket->zmq, ZMQ_RCVHWM, QUEUE_MESSAGES) ||
+        option(socket->zmq, ZMQ_RCVHWM, queue_messages(config)) ||
         zmq_setsockopt(socket->zmq, ZMQ_MAXMSGSIZE, &max_bytes, sizeof(max_bytes)) ||
         option(socket->zmq, ZMQ_USE_FD, listen_fd) || zmq_bind(socket->zmq, endpoint) ||
         zmq_getsockopt(socket->zmq, ZMQ_FD, &fd, &size))
@@ -162,8 +171,7 @@ static void frames_close(struct router *router)
 void router_flush(struct server *server)
 {
     struct router *router = &server->router;
-    struct router_socket *socket =
-        router->to.is_operator ? &router->operators : &router->engines;
+    struct router_socket *socket = router->to.is_operator ? &router->operators : &router->engines;
     int flags = ZMQ_DONTWAIT | (router->num_out_frames > 0 ? ZMQ_SNDMORE : 0);
 
     if (!router->has_out)
@@ -278,9 +286,8 @@ static void refuse_frame(struct server *server, const struct origin *origin, int
     router_reply(server, origin, &reply);
 }
 
-static void carry_out_request(struct server *server, struct session *session,
-                              struct origin *origin, const Kvpool__Wire__Request *request,
-                              struct frames *frames)
+static void carry_out_request(struct server *server, struct session *session, struct origin *origin,
+                              const Kvpool__Wire__Request *request, struct frames *frames)
 {
     const char *what;
 

@@ -1,8 +1,8 @@
 /*
  * daemon/router.h - requests over ZeroMQ: engines' on one ROUTER, operators' on another.
  *
- * Replies are gathered per peer and sent as one message. A peer that does not read loses its session
- * (the queue is full although it kept within its credits), never another's replies.
+ * Replies are gathered per peer and sent as one message. A peer that does not read loses its
+ * session (the queue is full although it kept within its credits), never another's replies.
  */
 #pragma once
 

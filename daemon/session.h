@@ -4,10 +4,10 @@
  *   free -> HELLO (connected, said nothing yet) -> OPEN -> ENDING (attends run, or processes that
  *   could write its slots live) -> free
  *
- * The connection is the session. It ends when the connection closes, or when the process that opened
- * it ends (pidfd: also while a forked child still has the socket). Further processes attach with
- * connections of their own, which keep nothing alive but the quarantine of what the session could
- * write (DESIGN.md 6).
+ * The connection is the session. It ends when the connection closes, or when the process that
+ * opened it ends (pidfd: also while a forked child still has the socket). Further processes attach
+ * with connections of their own, which keep nothing alive but the quarantine of what the session
+ * could write (DESIGN.md 6).
  */
 #pragma once
 
@@ -60,11 +60,11 @@ struct session {
     struct ring_state ring;
     struct source ring_source;
 
-    uint32_t connection; /* the first one, or UINT32_MAX */
-    uint32_t num_attached; /* connections and processes that may write what it could */
-    bool can_write_arenas; /* was given a writable descriptor */
-    bool is_detached;      /* pool_session_detach() was said, or need not be */
-    uint32_t sequences;    /* head of its records */
+    uint32_t connection;      /* the first one, or UINT32_MAX */
+    uint32_t num_attached;    /* connections and processes that may write what it could */
+    bool can_write_arenas;    /* was given a writable descriptor */
+    bool is_detached;         /* pool_session_detach() was said, or need not be */
+    uint32_t sequences;       /* head of its records */
     uint32_t num_outstanding; /* requests not answered yet */
     uint32_t num_attends;     /* that worker threads are carrying out */
     uint16_t num_q_heads[SESSION_MAX_MODELS]; /* by model; 0: not registered here */

@@ -115,16 +115,17 @@ unsigned tenants_rights(const struct tenants *tenants, pool_payer domain, pool_p
 }
 
 /* Guarantees are rounded down to pages, limits up. */
-static struct pool_quota quota_in_pages(const struct server *server, const struct config_quota *quota)
+static struct pool_quota quota_in_pages(const struct server *server,
+                                        const struct config_quota *quota)
 {
     uint64_t page = server->config->page_bytes;
 
-    return (struct pool_quota){
-        .guarantee = quota->guarantee_bytes / page,
-        .limit = quota->limit_bytes == CONFIG_UNLIMITED
-                     ? POOL_UNLIMITED
-                     : quota->limit_bytes / page + (quota->limit_bytes % page != 0),
-        .weight = quota->weight};
+    return (struct pool_quota){.guarantee = quota->guarantee_bytes / page,
+                               .limit = quota->limit_bytes == CONFIG_UNLIMITED
+                                            ? POOL_UNLIMITED
+                                            : quota->limit_bytes / page +
+                                                  (quota->limit_bytes % page != 0),
+                               .weight = quota->weight};
 }
 
 static int payer_create(struct server *server, const char *name, bool is_domain,
