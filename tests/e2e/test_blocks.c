@@ -152,8 +152,8 @@ static void mapped_engines_share_through_their_arena(void **state)
     struct kvpool_result result;
     struct table table;
 
-    table.table = (struct kvpool_table){
-        .slots = table.slots, .generations = table.generations, .max = 32};
+    table.table =
+        (struct kvpool_table){.slots = table.slots, .generations = table.generations, .max = 32};
     const struct kvpool_allocate_options options = {
         .unfilled = true, .tables = &table.table, .num_tables = 1};
     tokens_make(tokens, COUNT * 16, 53);
@@ -238,7 +238,8 @@ static void a_tenant_that_takes_more_than_its_granules_is_ended(void **state)
     uint64_t end = now_ms() + 10000;
     while (kvpool_publish(kvpool, 1) == 0 && now_ms() < end)
         (void)usleep(10000);
-    assert_int_equal(kvpool_publish(kvpool, 1), KVPOOL_DISCONNECTED);
+    int answer = kvpool_publish(kvpool, 1); /* whichever it hears of first */
+    assert_true(answer == KVPOOL_DISCONNECTED || answer == KVPOOL_STALE);
     assert_int_equal(opaque_register(other), 0); /* which is answered */
     kvpool_close_arena(&arena);
     kvpool_disconnect(kvpool);
