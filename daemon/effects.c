@@ -38,12 +38,13 @@ static bool fifo_is_empty(const struct fifo *fifo)
     return fifo->head == fifo->tail;
 }
 
-int effects_init(struct server *server, uint32_t max_blocks, uint32_t max_transfers)
+int effects_init(struct server *server, uint32_t max_transfers)
 {
     struct effects *effects = &server->effects;
     const struct config *config = server->config;
     uint64_t pages = config->pool_bytes / config->page_bytes;
-    uint64_t granules = 2 * (pages < max_blocks ? pages : max_blocks) + AHEAD_GRANULES + 1024;
+    /* Wanted, or on their way out; and what is ahead in each arena. */
+    uint64_t granules = 2 * pages + AHEAD_GRANULES * config->max_arenas + 1024;
 
     effects->max_arenas = (uint32_t)config->max_arenas;
     effects->max_pages = (uint32_t)pages;
@@ -139,6 +140,29 @@ static void queue_granule(struct effects *effects, uint32_t arena, uint32_t gran
     effects->granule_work[fifo_push(&effects->granule_fifo)] = (struct granule_ref){arena, granule};
 }
 
+static bool commit_is_due(const struct effects *effects, const struct commit_effect *commit)
+{
+    const struct granule_state *state =
+        &effects->arenas[commit->ref.arena].granules[commit->ref.granule];
+
+    return state->is_wanted && state->number == commit->number &&
+           (state->memory != MEMORY_THERE || state->must_leave);
+}
+
+/* Full only while a commit hangs and others come and go before it: those that are past go. */
+static void commits_compact(struct effects *effects)
+{
+    struct fifo *fifo = &effects->commit_fifo;
+    uint64_t kept = fifo->head;
+
+    for (uint64_t at = fifo->head; at < fifo->tail; at++) {
+        const struct commit_effect commit = effects->commits[at & fifo->mask];
+        if (commit_is_due(effects, &commit))
+            effects->commits[kept++ & fifo->mask] = commit;
+    }
+    fifo->tail = kept;
+}
+
 static void emit_commit(struct server *server, uint32_t number, uint32_t granule)
 {
     struct effects *effects = &server->effects;
@@ -157,6 +181,8 @@ static void emit_commit(struct server *server, uint32_t number, uint32_t granule
         arena->num_ahead--;
         return;
     }
+    if (effects->commit_fifo.tail - effects->commit_fifo.head > effects->commit_fifo.mask)
+        commits_compact(effects);
     state->number = effects->next_commit++;
     effects->commits[fifo_push(&effects->commit_fifo)] =
         (struct commit_effect){{number, granule}, state->number};
@@ -326,10 +352,7 @@ bool effects_passed(struct effects *effects, uint64_t mark)
     while (!fifo_is_empty(&effects->commit_fifo)) {
         const struct commit_effect *commit =
             &effects->commits[effects->commit_fifo.head & effects->commit_fifo.mask];
-        const struct granule_state *state =
-            &effects->arenas[commit->ref.arena].granules[commit->ref.granule];
-        if (state->is_wanted && state->number == commit->number &&
-            (state->memory != MEMORY_THERE || state->must_leave))
+        if (commit_is_due(effects, commit))
             return commit->number >= mark;
         effects->commit_fifo.head++;
     }

@@ -84,7 +84,7 @@ struct effects {
     } counters;
 };
 
-int effects_init(struct server *server, uint32_t max_blocks, uint32_t max_transfers);
+int effects_init(struct server *server, uint32_t max_transfers);
 void effects_finish(struct server *server);
 
 /* The pool's sink. */

@@ -158,7 +158,7 @@ static void peer_lost(struct server *server, int error)
     if (error == EAGAIN && router->to.session_id) {
         struct session *session = sessions_by_id(server, router->to.session_id);
         if (session)
-            session_end(server, session, "does not read its replies");
+            session_lose(server, session);
     }
 }
 
@@ -328,7 +328,7 @@ static void carry_out_batch(struct server *server, struct origin *origin,
         origin->session_id = session->id;
     }
     for (size_t i = 0; i < batch->n_requests; i++) {
-        if (session && session->id != batch->session)
+        if (session && session->state != SESSION_OPEN)
             return; /* it ended meanwhile: what is queued is dropped */
         carry_out_request(server, session, origin, batch->requests[i], frames);
     }

@@ -275,6 +275,8 @@ int server_run(struct server *server)
             server->has_more = pool_advance(server->pool, ADVANCE_BLOCKS);
         is_busy |= settle(server) || server->has_more;
         router_flush(server);
+        if (server->has_lost)
+            sessions_end_lost(server);
         router_is_busy |= router_may_have_more(server);
         is_busy |= router_is_busy;
         events_flush(server->events);
@@ -405,7 +407,7 @@ static int parts_make(struct server *server)
     if (!err)
         err = key_hasher_create(&server->hasher);
     if (!err)
-        err = effects_init(server, (uint32_t)config->max_blocks, (uint32_t)config->max_transfers);
+        err = effects_init(server, (uint32_t)config->max_transfers);
     if (!err)
         err = models_init(&server->models, (uint32_t)config->max_models);
     if (!err)
