@@ -240,11 +240,13 @@ static void who_waits_for_a_fill_is_told_when_it_is_there(void **state)
         .verb = KVPOOL_WAIT_ARRIVING, .prompt = &prompt, .deadline_ms = 5000};
     assert_int_equal(kvpool_submit(waiter, &wait, &ticket), 0);
     assert_int_equal(kvpool_flush(waiter), 0);
+    stat_await(*state, "pool_waiting", 1, 5000);
     assert_int_equal(kvpool_cancel(waiter, ticket), 0);
     assert_int_equal(kvpool_wait(waiter, ticket, &result), KVPOOL_CANCELLED);
 
     assert_int_equal(kvpool_submit(waiter, &wait, &ticket), 0);
     assert_int_equal(kvpool_flush(waiter), 0);
+    stat_await(*state, "pool_waiting", 1, 5000); /* it got there */
     assert_int_equal(kvpool_fill(filler, 1), 0);
     assert_int_equal(kvpool_publish(filler, 1), 0);
     assert_int_equal(kvpool_wait(waiter, ticket, &result), 0);
