@@ -260,6 +260,16 @@ static void give_up_ahead(struct server *server)
     }
 }
 
+/*
+ * Its arena is damaged: it never gets memory, and nobody else waits for it. Whatever touches its
+ * blocks is answered with FAILED.
+ */
+static void commit_give_up(struct effects *effects, struct granule_state *state)
+{
+    effects->counters.failed_commits++;
+    state->number = UINT64_MAX;
+}
+
 /* Hands one granule to the device. Returns whether it is done with the queue for now. */
 static bool granule_submit(struct server *server, struct granule_ref ref)
 {
@@ -282,7 +292,8 @@ static bool granule_submit(struct server *server, struct granule_ref ref)
         } else if (err == -EDQUOT) {
             effects->counters.waits_for_memory++;
         } else if (err < 0) {
-            effects->counters.failed_commits++;
+            commit_give_up(effects, state);
+            return true;
         }
     } else {
         return true; /* an operation on it is under way, or there is nothing to do any more */
@@ -333,6 +344,8 @@ static void granule_end(struct server *server, uint64_t cookie, int status)
     }
     if (status == 0 || !was_coming) /* a commit that failed waits for effects_retry() */
         queue_granule(effects, number, granule);
+    else if (gpu_arena_is_damaged(server->device, number))
+        commit_give_up(effects, state);
     else if (state->is_wanted)
         effects->is_short = true;
 }
@@ -406,7 +419,8 @@ static int copy_may_go(struct server *server, const struct copy_effect *copy)
 {
     const struct arena_memory *to = &server->effects.arenas[copy->copy.to.arena];
 
-    if (!to->is_open)
+    if (!to->is_open || gpu_arena_is_damaged(server->device, copy->copy.to.arena) ||
+        gpu_arena_is_damaged(server->device, copy->copy.from.arena))
         return -1;
     return effects_address(server, copy->copy.to.arena, copy->copy.to.slot) &&
            effects_address(server, copy->copy.from.arena, copy->copy.from.slot);

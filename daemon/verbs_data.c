@@ -70,6 +70,8 @@ static int slice_copy(struct server *server, struct waiting *waiting, const stru
         uint64_t count = left < max ? left : max;
         uint8_t *outside =
             data + waiting->copy.done_blocks * block_bytes + waiting->copy.done_bytes;
+        if (!block && gpu_arena_is_damaged(server->device, arena))
+            return STATUS_FAILED;
         if (!block)
             return place->slot == 0 ? STATUS_INVALID : STATUS_BUSY; /* no window, no memory yet */
         block += waiting->copy.done_bytes;
