@@ -266,8 +266,8 @@ static const struct field domain_fields[] = {
 #define NUM(array) (sizeof(array) / sizeof((array)[0]))
 /* clang-format on */
 
-/* The scalar at hand as one value of @field. */
-static void read_value(struct reader *reader, const struct field *field, void *at)
+/* The scalar at hand as one value of @field. Whether it is one: then @at has it, to be freed. */
+static bool read_value(struct reader *reader, const struct field *field, void *at)
 {
     const char *text = scalar(reader);
     int err = text ? field->parse(text, at) : -EINVAL;
@@ -277,6 +277,7 @@ static void read_value(struct reader *reader, const struct field *field, void *a
     else if (err)
         reader->err = err;
     skip_node(reader);
+    return err == 0;
 }
 
 static void read_list(struct reader *reader, const struct field *field, char *record)
@@ -294,14 +295,12 @@ static void read_list(struct reader *reader, const struct field *field, char *re
         reader->err = -ENOMEM;
     advance(reader);
     while (goes_on(reader, YAML_SEQUENCE_END_EVENT)) {
-        size_t num_before = reader->source->error->count;
         if (*count == field->max) {
             complain(reader, line_at(reader), field->name, "fewer entries");
             skip_node(reader);
             continue;
         }
-        read_value(reader, field, *list + *count * field->size);
-        if (!reader->err && reader->source->error->count == num_before)
+        if (read_value(reader, field, *list + *count * field->size))
             ++*count;
     }
     advance(reader);
@@ -312,7 +311,7 @@ static void read_field(struct reader *reader, const struct field *field, void *r
     if (field->count_offset)
         read_list(reader, field, record);
     else
-        read_value(reader, field, (char *)record + field->offset);
+        (void)read_value(reader, field, (char *)record + field->offset);
 }
 
 static int find_field(const struct field *fields, size_t num_fields, const char *key)

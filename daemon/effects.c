@@ -461,6 +461,7 @@ bool effects_reap(struct server *server)
         server->effects.num_operations -= (uint32_t)count;
         total += count;
     }
+    server->has_more |= total > 0; /* what ended may be what a session's end waited for */
     return total > 0;
 }
 

@@ -213,6 +213,7 @@ void session_settle(struct server *server, struct session *session)
             return;
         session->is_detached = true;
         (void)pool_session_detach(server->pool, session->pool);
+        server->has_more = true;
     }
     session->state = SESSION_FREE;
 }

@@ -93,7 +93,7 @@ struct gpu_attend_layer {
     const void *v; /* NULL with k, and with is_v_in_k */
     void *out;
     float *lse;         /* [row][q_head], natural logarithm, sinks included; NULL: not wanted */
-    const float *sinks; /* [q_head]: one more score a row, with no value; NULL: none */
+    const float *sinks; /* [q_head]: one more score a row, with no value; NULL or -inf: none */
     float scale;        /* 0: 1 / sqrt(k_dim) */
     float soft_cap;     /* s becomes soft_cap * tanh(s / soft_cap); 0: no */
 };
@@ -120,8 +120,11 @@ const char *gpu_attention_version_name(size_t index);
 /* Of all attends so far: rows that saw no key at all (out 0, lse -inf). */
 uint64_t gpu_attention_num_masked(const struct gpu_attention *attention);
 
+/* -EINVAL: a limit of more than 2^28 sequences, rows or blocks. */
 int gpu_step_plan_create(struct gpu_attention *attention, const struct gpu_step_limits *limits,
                          struct gpu_step_plan **out);
+
+/* Not while an attend of it is queued. Takes NULL. */
 void gpu_step_plan_destroy(struct gpu_step_plan *plan);
 
 /* -EINVAL: a shape or table that cannot be; -ENOSPC: over the limits. The plan is then empty. */
@@ -132,9 +135,10 @@ void gpu_step_plan_describe(const struct gpu_step_plan *plan, struct gpu_step_fa
 /*
  * 0: done, and @done is not called. GPU_ATTEND_QUEUED: @done comes from gpu_workers_reap(); until
  * then what @layer points to (not @layer itself) stays, and the plan is -EBUSY.
- * -EINVAL: k for a row whose block is null, or a layer that is not there. -EDOM, here or in @done:
- * a NaN or infinity in q, k or v (or one that rounding into the block's dtype made): nothing of
- * this attend counts. May be repeated. Hot path: no allocation, no log, a lock only to queue.
+ * -EINVAL: k for a row whose block is null, a layer that is not there, or a scale or soft_cap below
+ * 0 or not finite. -EDOM, here or in @done: a NaN or infinity in q, k, v or sinks (or one that
+ * rounding into the block's dtype made, or a score beyond the range of f32): nothing of this attend
+ * counts. May be repeated. Hot path: no allocation, no log, a lock only to queue.
  */
 int gpu_attend(struct gpu_step_plan *plan, const struct gpu_attend_layer *layer,
                gpu_attend_done *done, void *cookie);

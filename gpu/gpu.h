@@ -40,8 +40,8 @@ struct gpu_device_options {
     uint32_t max_operations; /* queued and not yet reaped */
     uint64_t populate_bytes; /* of the budget: taken from the machine at once, in the background */
     bool without_mount;      /* take the memfd fallback, whatever this process may do */
-    uint32_t num_workers;    /* threads for attends too large for the owner's; 0: the owner does all */
-    const int *worker_cpus;  /* NULL, or the CPU that each is pinned to */
+    uint32_t num_workers; /* threads for attends too large for the owner's; 0: the owner does all */
+    const int *worker_cpus;     /* NULL, or the CPU that each is pinned to */
     const char *attend_version; /* one of gpu_attention_version_name(); NULL: the best here */
     uint32_t attend_inline_us;  /* less work than this stays in the owner's thread; 0: 50 */
 };

@@ -65,7 +65,8 @@ static uint32_t granule_find(const struct pool *pool, uint32_t arena, uint32_t i
     struct index_walk walk;
     uint32_t id = index_first(&pool->granule_index, granule_hash(arena, index), &walk);
 
-    while (id != NONE && (pool->granules[id].arena != arena || pool->granules[id].index != index))
+    while (id != NONE &&
+           (pool->slots[id].first_of.arena != arena || pool->slots[id].first_of.index != index))
         id = index_next(&pool->granule_index, &walk);
     return id;
 }
@@ -78,7 +79,7 @@ uint32_t slot_find(const struct pool *pool, uint32_t arena, uint32_t number)
     uint32_t granule = granule_find(pool, arena, (number - 1) / pool->arenas[arena].slots);
     if (granule == NONE)
         return NONE;
-    uint32_t slot = pool->granules[granule].first_slot;
+    uint32_t slot = granule;
     while (pool->slots[slot].number != number)
         slot = pool->slots[slot].next_in_granule;
     return slot;
@@ -98,38 +99,41 @@ static void pages_add(struct pool *pool, const struct arena *arena, size_t membe
 
 static void granule_enter_idle(struct pool *pool, uint32_t id)
 {
-    struct granule *granule = &pool->granules[id];
-    const struct arena *arena = &pool->arenas[granule->arena];
+    struct granule *granule = &pool->slots[id].first_of;
+    struct arena *arena = &pool->arenas[granule->arena];
 
     granule->where = GRANULE_IDLE;
     granule->hottest = ++pool->stamp;
-    list_push_tail(&pool->placements[arena->placement].idle, LINKS(pool->granules, link), id);
+    list_push_tail(&pool->placements[arena->placement].idle, LINKS(pool->slots, first_of.link), id);
+    arena->num_idle++;
     pages_add(pool, arena, offsetof(struct device, idle_pages), 1);
 }
 
 void granule_leave_idle(struct pool *pool, uint32_t id)
 {
-    struct granule *granule = &pool->granules[id];
-    const struct arena *arena = &pool->arenas[granule->arena];
+    struct granule *granule = &pool->slots[id].first_of;
+    struct arena *arena = &pool->arenas[granule->arena];
 
-    list_remove(&pool->placements[arena->placement].idle, LINKS(pool->granules, link), id);
+    list_remove(&pool->placements[arena->placement].idle, LINKS(pool->slots, first_of.link), id);
     granule->where = GRANULE_NOWHERE;
+    arena->num_idle--;
     pages_add(pool, arena, offsetof(struct device, idle_pages), -1);
 }
 
 void granule_return_to_idle(struct pool *pool, uint32_t id)
 {
-    struct granule *granule = &pool->granules[id];
-    const struct arena *arena = &pool->arenas[granule->arena];
+    struct granule *granule = &pool->slots[id].first_of;
+    struct arena *arena = &pool->arenas[granule->arena];
 
     granule->where = GRANULE_IDLE; /* idle as long as before: it keeps its stamp */
-    list_restore(&pool->placements[arena->placement].idle, LINKS(pool->granules, link), id);
+    list_restore(&pool->placements[arena->placement].idle, LINKS(pool->slots, first_of.link), id);
+    arena->num_idle++;
     pages_add(pool, arena, offsetof(struct device, idle_pages), 1);
 }
 
 void granule_enter_order(struct pool *pool, uint32_t id)
 {
-    const struct arena *arena = &pool->arenas[pool->granules[id].arena];
+    const struct arena *arena = &pool->arenas[pool->slots[id].first_of.arena];
     pool_payer payer = arena_payer(pool, arena);
 
     granule_order_insert(pool, order_of(pool, payer, arena->placement), id);
@@ -138,18 +142,18 @@ void granule_enter_order(struct pool *pool, uint32_t id)
 
 void granule_leave_order(struct pool *pool, uint32_t id)
 {
-    const struct arena *arena = &pool->arenas[pool->granules[id].arena];
+    const struct arena *arena = &pool->arenas[pool->slots[id].first_of.arena];
     pool_payer payer = arena_payer(pool, arena);
 
     granule_order_remove(pool, order_of(pool, payer, arena->placement), id);
     account_change_all(pool, payer, arena->placement, 0, -(int64_t)arena->pages);
 }
 
-static uint64_t hottest_stamp(const struct pool *pool, const struct granule *granule)
+static uint64_t hottest_stamp(const struct pool *pool, uint32_t granule)
 {
     uint64_t hottest = 0;
 
-    for (uint32_t id = granule->first_slot; id != NONE; id = pool->slots[id].next_in_granule) {
+    for (uint32_t id = granule; id != NONE; id = pool->slots[id].next_in_granule) {
         const struct slot *slot = &pool->slots[id];
         if (slot->state == SLOT_TAKEN && pool->blocks[slot->block].is_evictable &&
             pool->blocks[slot->block].stamp > hottest)
@@ -158,10 +162,9 @@ static uint64_t hottest_stamp(const struct pool *pool, const struct granule *gra
     return hottest;
 }
 
-/* @hottest: the stamp of its hottest block if it is wholly unheld now, or 0: to be found. */
-static void recount(struct pool *pool, uint32_t id, int busy, int cached, uint64_t hottest)
+void granule_count(struct pool *pool, uint32_t id, int busy, int cached)
 {
-    struct granule *granule = &pool->granules[id];
+    struct granule *granule = &pool->slots[id].first_of;
     const struct arena *arena = &pool->arenas[granule->arena];
     bool was_used = granule->num_busy + granule->num_cached > 0;
     bool was_busy = granule->num_busy > 0;
@@ -182,21 +185,31 @@ static void recount(struct pool *pool, uint32_t id, int busy, int cached, uint64
         account_change_all(pool, arena_payer(pool, arena), arena->placement,
                            is_used ? arena->pages : -(int64_t)arena->pages, 0);
     if (is_unheld && !was_unheld) {
-        granule->hottest = hottest > 0 ? hottest : hottest_stamp(pool, granule);
+        granule->hottest = hottest_stamp(pool, id);
         granule_enter_order(pool, id);
     }
     if (!is_used && granule->where != GRANULE_IDLE)
         granule_enter_idle(pool, id);
 }
 
-void granule_count(struct pool *pool, uint32_t id, int busy, int cached)
+void granule_hold(struct pool *pool, uint32_t id)
 {
-    recount(pool, id, busy, cached, 0);
+    struct granule *granule = &pool->slots[id].first_of;
+
+    if (granule->num_busy++ == 0) /* it was wholly unheld; and is in use, as before */
+        granule_leave_order(pool, id);
+    granule->num_cached--;
 }
 
 void granule_let_go(struct pool *pool, uint32_t id)
 {
-    recount(pool, id, -1, 1, pool->stamp);
+    struct granule *granule = &pool->slots[id].first_of;
+
+    granule->num_cached++;
+    if (--granule->num_busy > 0)
+        return;
+    granule->hottest = pool->stamp;
+    granule_enter_order(pool, id);
 }
 
 /* ---- granules come and go ------------------------------------------------------------------- */
@@ -213,43 +226,39 @@ static uint32_t lowest_unused_index(struct pool *pool, uint32_t arena_id)
 uint32_t granule_open(struct pool *pool, uint32_t arena_id)
 {
     struct arena *arena = &pool->arenas[arena_id];
-    uint32_t id = record_take(&pool->granule_pool, LINKS(pool->granules, link));
     uint32_t index = lowest_unused_index(pool, arena_id);
+    uint32_t id = NONE, *next = &id;
 
-    assert(id != NONE);
-    struct granule *granule = &pool->granules[id];
-    *granule = (struct granule){.arena = arena_id, .index = index};
-    index_insert(&pool->granule_index, granule_hash(arena_id, index), id);
-
-    uint32_t *next = &granule->first_slot;
     for (uint32_t at = 0; at < arena->slots; at++) {
         uint32_t slot_id = record_take(&pool->slot_pool, LINKS(pool->slots, link));
         assert(slot_id != NONE);
         struct slot *slot = &pool->slots[slot_id];
-        slot->granule = id;
+        *next = slot_id;
+        next = &slot->next_in_granule;
+        slot->granule = id; /* the first of them */
         slot->number = 1 + index * arena->slots + at;
         slot->state = SLOT_FREE;
         list_push_tail(&arena->free, LINKS(pool->slots, link), slot_id);
-        *next = slot_id;
-        next = &slot->next_in_granule;
     }
     *next = NONE;
+    pool->slots[id].first_of = (struct granule){.arena = arena_id, .index = index};
+    index_insert(&pool->granule_index, granule_hash(arena_id, index), id);
     arena->num_free += arena->slots;
     arena->num_granules++;
     pages_add(pool, arena, offsetof(struct device, free_pages), -1);
     granule_enter_idle(pool, id);
     emit(pool, &(struct pool_effect){.kind = POOL_EFFECT_COMMIT, .arena = arena_id, .index = index});
-    return granule->first_slot;
+    return id;
 }
 
 void granule_drop(struct pool *pool, uint32_t id)
 {
-    struct granule *granule = &pool->granules[id];
+    struct granule *granule = &pool->slots[id].first_of;
     struct arena *arena = &pool->arenas[granule->arena];
 
     assert(granule->where == GRANULE_IDLE);
     granule_leave_idle(pool, id);
-    for (uint32_t slot = granule->first_slot; slot != NONE;) {
+    for (uint32_t slot = id; slot != NONE;) {
         uint32_t next = pool->slots[slot].next_in_granule;
         list_remove(&arena->free, LINKS(pool->slots, link), slot);
         if (arena->batch == slot)
@@ -267,7 +276,7 @@ void granule_drop(struct pool *pool, uint32_t id)
     emit(pool, &(struct pool_effect){.kind = POOL_EFFECT_DECOMMIT,
                                      .arena = granule->arena,
                                      .index = granule->index});
-    record_give(&pool->granule_pool, LINKS(pool->granules, link), id);
+    *granule = (struct granule){0};
 }
 
 /* ---- slots ---------------------------------------------------------------------------------- */

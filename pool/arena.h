@@ -15,7 +15,7 @@ static inline pool_payer arena_payer(const struct pool *pool, const struct arena
 }
 static inline struct granule *granule_of_slot(const struct pool *pool, uint32_t slot)
 {
-    return &pool->granules[pool->slots[slot].granule];
+    return &pool->slots[pool->slots[slot].granule].first_of;
 }
 
 /* The shelf of (domain, model), or NONE. */
@@ -42,7 +42,11 @@ void granule_drop(struct pool *pool, uint32_t granule);
  * moves a granule between idle, in use and wholly unheld.
  */
 void granule_count(struct pool *pool, uint32_t granule, int busy, int cached);
-/* granule_count(-1, 1) for a block that has just become evictable: it is the hottest of all. */
+/*
+ * granule_count(1, -1) for an evictable block that gets its first hold, and granule_count(-1, 1) for
+ * one that lost its last hold just now, and so is the hottest of all: every hit comes here.
+ */
+void granule_hold(struct pool *pool, uint32_t granule);
 void granule_let_go(struct pool *pool, uint32_t granule);
 
 /* Enters or leaves the idle list and the granule order, with the pages that follow. plan.c only. */

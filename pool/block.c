@@ -54,7 +54,7 @@ void block_hold(struct pool *pool, uint32_t id)
     arena->num_evictable--;
     arena->num_held++;
     if (block->num_readers == 0)
-        granule_count(pool, block_slot(pool, block)->granule, 1, -1);
+        granule_hold(pool, block_slot(pool, block)->granule);
 }
 
 void block_hold_undo(struct pool *pool, uint32_t id)

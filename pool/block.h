@@ -46,7 +46,7 @@ PREFETCHES static inline void block_prefetch_slot(const struct pool *pool, uint3
 PREFETCHES static inline void block_prefetch_granule(const struct pool *pool, uint32_t id)
 {
     if (id != NONE)
-        __builtin_prefetch(&pool->granules[block_slot(pool, &pool->blocks[id])->granule], 1);
+        __builtin_prefetch(&pool->slots[block_slot(pool, &pool->blocks[id])->granule].first_of, 1);
 }
 
 /* Has a key, and may be found. */

@@ -12,9 +12,9 @@ struct slot_counts {
 
 static bool granule_is_used(const struct pool *pool, uint32_t id)
 {
-    const struct granule *granule = &pool->granules[id];
+    const struct granule *granule = &pool->slots[id].first_of;
 
-    return id < pool->granule_pool.num_touched &&
+    return id < pool->slot_pool.num_touched &&
            (granule->where != GRANULE_NOWHERE || granule->num_busy > 0);
 }
 
@@ -36,12 +36,12 @@ static void count_slot(const struct pool *pool, const struct slot *slot, struct 
 
 static void check_granule(const struct pool *pool, uint32_t id, struct slot_counts *counts)
 {
-    const struct granule *granule = &pool->granules[id];
+    const struct granule *granule = &pool->slots[id].first_of;
     const struct arena *arena = &pool->arenas[granule->arena];
     uint32_t num_busy = 0, num_cached = 0, at = 0;
     uint64_t hottest = 0;
 
-    for (uint32_t slot_id = granule->first_slot; slot_id != NONE; at++) {
+    for (uint32_t slot_id = id; slot_id != NONE; at++) {
         const struct slot *slot = &pool->slots[slot_id];
         const struct block *block = &pool->blocks[slot->block];
         bool is_cached = slot->state == SLOT_TAKEN && block->is_evictable && block->num_readers == 0;
@@ -66,17 +66,18 @@ static void check_arena(const struct pool *pool, uint32_t id)
 {
     const struct arena *arena = &pool->arenas[id];
     struct slot_counts counts = {0};
-    uint32_t num_granules = 0, num_free = 0;
+    uint32_t num_granules = 0, num_idle = 0, num_free = 0;
 
-    for (uint32_t granule = 0; granule < pool->granule_pool.num_touched; granule++) {
-        if (!granule_is_used(pool, granule) || pool->granules[granule].arena != id)
+    for (uint32_t granule = 0; granule < pool->slot_pool.num_touched; granule++) {
+        if (!granule_is_used(pool, granule) || pool->slots[granule].first_of.arena != id)
             continue;
         check_granule(pool, granule, &counts);
         num_granules++;
+        num_idle += pool->slots[granule].first_of.where == GRANULE_IDLE;
     }
     for (uint32_t slot = arena->free.head; slot != NONE; slot = pool->slots[slot].link.next)
         num_free++;
-    assert(num_granules == arena->num_granules);
+    assert(num_granules == arena->num_granules && num_idle == arena->num_idle);
     assert(counts.free == arena->num_free && num_free == arena->num_free);      /* I1 */
     assert(counts.held == arena->num_held);                                     /* I1 */
     assert(counts.evictable == arena->num_evictable);                           /* I1 */
@@ -92,8 +93,8 @@ static void check_account(const struct pool *pool, pool_payer payer, uint32_t de
     const struct account *account = account_of(pool, payer, device);
     uint64_t charged = 0, unheld = 0;
 
-    for (uint32_t id = 0; id < pool->granule_pool.num_touched; id++) {
-        const struct granule *granule = &pool->granules[id];
+    for (uint32_t id = 0; id < pool->slot_pool.num_touched; id++) {
+        const struct granule *granule = &pool->slots[id].first_of;
         if (!granule_is_used(pool, id))
             continue;
         const struct arena *arena = &pool->arenas[granule->arena];
@@ -113,10 +114,10 @@ static void check_device(const struct pool *pool, uint32_t device)
     uint64_t pages = record->free_pages, takeable = 0, unheld = 0;
     pool_payer best = NONE;
 
-    for (uint32_t id = 0; id < pool->granule_pool.num_touched; id++) {
+    for (uint32_t id = 0; id < pool->slot_pool.num_touched; id++) {
         if (granule_is_used(pool, id) &&
-            placement_has(pool, pool->arenas[pool->granules[id].arena].placement, device))
-            pages += pool->arenas[pool->granules[id].arena].pages;
+            placement_has(pool, pool->arenas[pool->slots[id].first_of.arena].placement, device))
+            pages += pool->arenas[pool->slots[id].first_of.arena].pages;
     }
     for (pool_payer payer = 0; payer < pool->payer_pool.num_used; payer++) {
         check_account(pool, payer, device);
@@ -136,7 +137,7 @@ static uint64_t check_treap(const struct pool *pool, uint32_t root, uint64_t low
 {
     if (root == NONE)
         return 0;
-    const struct granule *granule = &pool->granules[root];
+    const struct granule *granule = &pool->slots[root].first_of;
     assert(granule->where == GRANULE_IN_TREE);                      /* I2 */
     assert(low <= granule->hottest && granule->hottest < high);     /* I2 */
     return 1 + check_treap(pool, granule->left, low, granule->hottest) +
@@ -147,10 +148,10 @@ static void check_order(const struct pool *pool, const struct granule_order *ord
 {
     uint64_t hottest = 0;
 
-    for (uint32_t id = order->list.head; id != NONE; id = pool->granules[id].link.next) {
-        assert(pool->granules[id].where == GRANULE_IN_LIST); /* I2 */
-        assert(pool->granules[id].hottest > hottest);        /* I2 */
-        hottest = pool->granules[id].hottest;
+    for (uint32_t id = order->list.head; id != NONE; id = pool->slots[id].first_of.link.next) {
+        assert(pool->slots[id].first_of.where == GRANULE_IN_LIST); /* I2 */
+        assert(pool->slots[id].first_of.hottest > hottest);        /* I2 */
+        hottest = pool->slots[id].first_of.hottest;
     }
     (void)check_treap(pool, order->root, 0, UINT64_MAX);
 }

@@ -107,7 +107,7 @@ void granule_evict_all(struct pool *pool, uint32_t granule, pool_payer by)
 {
     uint32_t next;
 
-    for (uint32_t id = pool->granules[granule].first_slot; id != NONE; id = next) {
+    for (uint32_t id = granule; id != NONE; id = next) {
         next = pool->slots[id].next_in_granule;
         if (pool->slots[id].state == SLOT_TAKEN)
             block_evict(pool, pool->slots[id].block, by);

@@ -10,17 +10,17 @@ static uint32_t priority(uint32_t granule)
 }
 
 /* Splits @root into granules colder and hotter than @stamp. */
-static void treap_split(struct granule *granules, uint32_t root, uint64_t stamp, uint32_t *out_cold,
+static void treap_split(struct slot *slots, uint32_t root, uint64_t stamp, uint32_t *out_cold,
                         uint32_t *out_hot)
 {
     while (root != NONE) {
-        if (granules[root].hottest < stamp) {
+        if (slots[root].first_of.hottest < stamp) {
             *out_cold = root;
-            out_cold = &granules[root].right;
+            out_cold = &slots[root].first_of.right;
             root = *out_cold;
         } else {
             *out_hot = root;
-            out_hot = &granules[root].left;
+            out_hot = &slots[root].first_of.left;
             root = *out_hot;
         }
     }
@@ -28,32 +28,39 @@ static void treap_split(struct granule *granules, uint32_t root, uint64_t stamp,
     *out_hot = NONE;
 }
 
-static void treap_insert(struct granule *granules, uint32_t *root, uint32_t id)
+/* The link of @root behind which @id stands or would stand. */
+static uint32_t *treap_side(struct slot *slots, uint32_t root, uint32_t id)
+{
+    struct granule *granule = &slots[root].first_of;
+
+    return granule->hottest < slots[id].first_of.hottest ? &granule->right : &granule->left;
+}
+
+static void treap_insert(struct slot *slots, uint32_t *root, uint32_t id)
 {
     while (*root != NONE && priority(*root) >= priority(id))
-        root = granules[*root].hottest < granules[id].hottest ? &granules[*root].right
-                                                               : &granules[*root].left;
-    treap_split(granules, *root, granules[id].hottest, &granules[id].left, &granules[id].right);
+        root = treap_side(slots, *root, id);
+    treap_split(slots, *root, slots[id].first_of.hottest, &slots[id].first_of.left,
+                &slots[id].first_of.right);
     *root = id;
 }
 
-static void treap_remove(struct granule *granules, uint32_t *root, uint32_t id)
+static void treap_remove(struct slot *slots, uint32_t *root, uint32_t id)
 {
     while (*root != id) {
         assert(*root != NONE);
-        root = granules[*root].hottest < granules[id].hottest ? &granules[*root].right
-                                                               : &granules[*root].left;
+        root = treap_side(slots, *root, id);
     }
 
-    uint32_t cold = granules[id].left, hot = granules[id].right;
+    uint32_t cold = slots[id].first_of.left, hot = slots[id].first_of.right;
     while (cold != NONE && hot != NONE) { /* joins the two below, larger priority on top */
         if (priority(cold) >= priority(hot)) {
             *root = cold;
-            root = &granules[cold].right;
+            root = &slots[cold].first_of.right;
             cold = *root;
         } else {
             *root = hot;
-            root = &granules[hot].left;
+            root = &slots[hot].first_of.left;
             hot = *root;
         }
     }
@@ -62,30 +69,30 @@ static void treap_remove(struct granule *granules, uint32_t *root, uint32_t id)
 
 void granule_order_insert(struct pool *pool, struct granule_order *order, uint32_t id)
 {
-    struct granule *granules = pool->granules;
-    struct granule *granule = &granules[id];
-    struct links links = LINKS(granules, link);
+    struct slot *slots = pool->slots;
+    struct granule *granule = &slots[id].first_of;
+    struct links links = LINKS(slots, first_of.link);
 
-    if (order->list.tail == NONE || granules[order->list.tail].hottest < granule->hottest) {
+    if (order->list.tail == NONE || slots[order->list.tail].first_of.hottest < granule->hottest) {
         granule->where = GRANULE_IN_LIST;
         list_push_tail(&order->list, links, id);
-    } else if (granule->hottest < granules[order->list.head].hottest) {
+    } else if (granule->hottest < slots[order->list.head].first_of.hottest) {
         granule->where = GRANULE_IN_LIST;
         list_push_head(&order->list, links, id);
     } else {
         granule->where = GRANULE_IN_TREE;
-        treap_insert(granules, &order->root, id);
+        treap_insert(slots, &order->root, id);
     }
 }
 
 void granule_order_remove(struct pool *pool, struct granule_order *order, uint32_t id)
 {
-    struct granule *granule = &pool->granules[id];
+    struct granule *granule = &pool->slots[id].first_of;
 
     if (granule->where == GRANULE_IN_LIST)
-        list_remove(&order->list, LINKS(pool->granules, link), id);
+        list_remove(&order->list, LINKS(pool->slots, first_of.link), id);
     else
-        treap_remove(pool->granules, &order->root, id);
+        treap_remove(pool->slots, &order->root, id);
     granule->where = GRANULE_NOWHERE;
 }
 
@@ -95,9 +102,10 @@ uint32_t granule_order_first(const struct pool *pool, const struct granule_order
 
     if (in_tree == NONE)
         return in_list;
-    while (pool->granules[in_tree].left != NONE)
-        in_tree = pool->granules[in_tree].left;
-    if (in_list == NONE || pool->granules[in_tree].hottest < pool->granules[in_list].hottest)
+    while (pool->slots[in_tree].first_of.left != NONE)
+        in_tree = pool->slots[in_tree].first_of.left;
+    if (in_list == NONE ||
+        pool->slots[in_tree].first_of.hottest < pool->slots[in_list].first_of.hottest)
         return in_tree;
     return in_list;
 }

@@ -60,7 +60,6 @@ struct pool {
     uint32_t *block_tokens;    /* ids of each block; or 2 words of hash for over 32 tokens */
     uint32_t token_stride;     /* words */
     struct slot *slots;
-    struct granule *granules;
     struct arena *arenas;
     struct shelf *shelves;
     struct payer *payers;
@@ -77,8 +76,8 @@ struct pool {
     struct waiter *waiters;
     struct chunk_store *token_chunks, *table_chunks;
 
-    struct record_pool block_pool, slot_pool, granule_pool, arena_pool, shelf_pool, payer_pool,
-        model_pool, sequence_pool, session_pool, step_pool, transfer_pool, waiter_pool;
+    struct record_pool block_pool, slot_pool, arena_pool, shelf_pool, payer_pool, model_pool,
+        sequence_pool, session_pool, step_pool, transfer_pool, waiter_pool;
     struct index key_index, sequence_index, granule_index;
 
     uint64_t total_weight;

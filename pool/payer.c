@@ -74,10 +74,10 @@ uint32_t payer_coldest_granule(const struct pool *pool, pool_payer payer, uint32
         uint32_t first = granule_order_first(pool, order_of(pool, payer, at));
         if (first == NONE)
             continue;
-        const struct granule *granule = &pool->granules[first];
+        const struct granule *granule = &pool->slots[first].first_of;
         if (!ignore_guarantee && !stays_guaranteed(pool, payer, &pool->arenas[granule->arena]))
             continue;
-        if (best == NONE || granule->hottest < pool->granules[best].hottest)
+        if (best == NONE || granule->hottest < pool->slots[best].first_of.hottest)
             best = first;
     }
     return best;
@@ -141,13 +141,15 @@ static void account_change(struct pool *pool, pool_payer payer, uint32_t device,
                            int64_t unheld)
 {
     struct account *account = account_of(pool, payer, device);
+    bool had_unheld = account->unheld > 0;
 
     account->charged += (uint64_t)charged;
     account->unheld += (uint64_t)unheld;
     pool->devices[device].unheld_pages += (uint64_t)unheld;
     takeable_update(pool, payer, device);
-    if (charged == 0) {
-        tournament_update(pool, payer, device, true);
+    if (charged == 0) { /* without a guarantee, whoever has a wholly unheld granule can give it */
+        if (had_unheld != (account->unheld > 0) || pool->payers[payer].quota.guarantee > 0)
+            tournament_update(pool, payer, device, true);
         return;
     }
     /* A granule of several ranks depends on the guarantee on all their devices. */

@@ -53,7 +53,7 @@ static void step_apply(struct pool *pool, const struct plan_step *step)
     if (step->kind >= PLAN_OPEN)
         return;
 
-    struct granule *granule = &pool->granules[step->id];
+    struct granule *granule = &pool->slots[step->id].first_of;
     const struct arena *arena = &pool->arenas[granule->arena];
     bool is_drop = step->kind == PLAN_DROP_IDLE || step->kind == PLAN_DROP_CACHED;
     if (step->kind == PLAN_DETACH_IDLE || step->kind == PLAN_DROP_IDLE)
@@ -82,7 +82,7 @@ static void step_undo(struct pool *pool, const struct plan_step *step)
     if (step->kind >= PLAN_OPEN)
         return;
 
-    struct granule *granule = &pool->granules[step->id];
+    struct granule *granule = &pool->slots[step->id].first_of;
     const struct arena *arena = &pool->arenas[granule->arena];
     if (granule->is_planned == PLANNED_DROP) {
         free_pages_add(pool, arena, -1);
@@ -163,7 +163,7 @@ static int plan_free_slot(struct pool *pool, struct arena *arena)
 {
     for (; arena->plan_free != NONE; arena->plan_free = pool->slots[arena->plan_free].link.next) {
         uint32_t slot = arena->plan_free, id = pool->slots[slot].granule;
-        struct granule *granule = &pool->granules[id];
+        struct granule *granule = &pool->slots[id].first_of;
         int answer = 0;
 
         if (granule->is_planned == PLANNED_DROP)
@@ -200,7 +200,8 @@ static uint32_t idle_longest(const struct pool *pool, uint32_t device)
     for (uint32_t at = 0; at < pool->num_placements; at++) {
         uint32_t head = pool->placements[at].idle.head;
         if (head != NONE && placement_has(pool, at, device) &&
-            (best == NONE || pool->granules[head].hottest < pool->granules[best].hottest))
+            (best == NONE ||
+             pool->slots[head].first_of.hottest < pool->slots[best].first_of.hottest))
             best = head;
     }
     return best;
@@ -226,7 +227,7 @@ static uint32_t plan_coldest_block(const struct pool *pool, struct arena *arena)
     while (arena->plan_evictable != NONE) {
         const struct block *block = &pool->blocks[arena->plan_evictable];
         if (block->num_readers == 0 &&
-            pool->granules[block_slot(pool, block)->granule].is_planned != PLANNED_DROP)
+            pool->slots[block_slot(pool, block)->granule].first_of.is_planned != PLANNED_DROP)
             break;
         arena->plan_evictable = block->link.next;
     }
@@ -255,7 +256,7 @@ static int plan_evict(struct pool *pool, struct arena *arena, uint32_t block)
 {
     bool is_first = arena->plan_ahead == arena->evictable.head;
     uint32_t id = block_slot(pool, &pool->blocks[block])->granule;
-    uint32_t where = pool->granules[id].where;
+    uint32_t where = pool->slots[id].first_of.where;
     int answer = 0;
 
     if (where == GRANULE_IN_LIST || where == GRANULE_IN_TREE)
@@ -297,7 +298,7 @@ static int plan_walk(struct pool *pool, struct arena *arena, uint32_t mark, uint
     if (giver != pool->plan.payer)
         own = payer_coldest_granule(pool, giver, device, false);
     else if (block != NONE &&
-             (own == NONE || pool->blocks[block].stamp <= pool->granules[own].hottest)) {
+             (own == NONE || pool->blocks[block].stamp <= pool->slots[own].first_of.hottest)) {
         plan_undo(pool, mark);
         pool->plan.num_steps = mark;
         return plan_evict(pool, arena, block);

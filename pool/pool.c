@@ -74,15 +74,13 @@ static bool take_blocks(struct pool *pool)
     pool->token_stride = config->max_block_tokens <= 32 ? config->max_block_tokens : 32;
     records_init(&pool->block_pool, blocks);
     records_init(&pool->slot_pool, blocks);
-    records_init(&pool->granule_pool, granules);
     pool->blocks = take(pool, blocks, sizeof(*pool->blocks));
     pool->block_tokens = take(pool, blocks, pool->token_stride * sizeof(uint32_t));
     pool->slots = take(pool, blocks, sizeof(*pool->slots));
-    pool->granules = take(pool, granules, sizeof(*pool->granules));
     if (index_init(&pool->key_index, blocks) || index_init(&pool->granule_index, granules))
         return false;
     pool->bytes += index_bytes(&pool->key_index) + index_bytes(&pool->granule_index);
-    return pool->blocks && pool->block_tokens && pool->slots && pool->granules;
+    return pool->blocks && pool->block_tokens && pool->slots;
 }
 
 static bool take_payers(struct pool *pool)
@@ -205,12 +203,11 @@ void pool_destroy(struct pool *pool)
     if (!pool)
         return;
     void *const memory[] = {
-        pool->blocks,     pool->block_tokens, pool->slots,     pool->granules,   pool->payers,
-        pool->accounts,   pool->orders,       pool->rights,    pool->models,     pool->shelves,
-        pool->arenas,     pool->sequences,    pool->sessions,  pool->steps,      pool->step_rows,
-        pool->transfers,  pool->waiters,      pool->hits,      pool->fresh,      pool->path,
-        pool->token_path, pool->wants,        pool->grow_rows, pool->plan.steps, pool->givers,
-        pool->evictions};
+        pool->blocks,    pool->block_tokens, pool->slots,      pool->payers,    pool->accounts,
+        pool->orders,    pool->rights,       pool->models,     pool->shelves,   pool->arenas,
+        pool->sequences, pool->sessions,     pool->steps,      pool->step_rows, pool->transfers,
+        pool->waiters,   pool->hits,         pool->fresh,      pool->path,      pool->token_path,
+        pool->wants,     pool->grow_rows,    pool->plan.steps, pool->givers,    pool->evictions};
     for (size_t i = 0; i < ARRAY_SIZE(memory); i++)
         memory_give(memory[i]);
     for (uint32_t device = 0; device < POOL_MAX_DEVICES; device++)

@@ -55,33 +55,14 @@ struct block {
 };
 _Static_assert(sizeof(struct block) == 64, "one cache line");
 
-enum slot_state {
-    SLOT_FREE = 0,   /* in the arena's free list */
-    SLOT_TAKEN,      /* has a block */
-    SLOT_QUARANTINED /* somebody the core does not control may still touch it */
-};
-
-struct slot {
-    uint32_t granule;
-    uint32_t number;          /* block id in its arena: what tables hold */
-    uint32_t generation;      /* changes whenever the slot is given to another block */
-    uint32_t next_in_granule; /* the granule's slots, ascending */
-    uint32_t block;           /* TAKEN */
-    struct link link;         /* FREE: the arena's free list; QUARANTINED: its session's list */
-    uint32_t state;           /* enum slot_state */
-};
-
-/* ---- granules and arenas -------------------------------------------------------------------- */
-
 /* Where an unused or wholly unheld granule waits: see granule_order.h. */
 enum granule_where { GRANULE_NOWHERE = 0, GRANULE_IDLE, GRANULE_IN_LIST, GRANULE_IN_TREE };
 
-/* 32 bytes: two in a cache line, and a hit touches one. */
+/* Stands in the record of its lowest slot, and is named by that one's index. */
 struct granule {
     uint64_t hottest : 48; /* waiting: the largest stamp of its blocks; idle: since when */
     uint64_t arena : 16;
     uint32_t index;           /* in the arena */
-    uint32_t first_slot;      /* slot record of its lowest slot */
     uint32_t num_busy : 30;   /* slots with a held, private or read block, or quarantined */
     uint32_t where : 2;       /* enum granule_where */
     uint32_t num_cached : 30; /* slots with an evictable block that no transfer reads */
@@ -93,7 +74,26 @@ struct granule {
         };
     };
 };
-_Static_assert(sizeof(struct granule) == 32, "half a cache line");
+enum slot_state {
+    SLOT_FREE = 0,   /* in the arena's free list */
+    SLOT_TAKEN,      /* has a block */
+    SLOT_QUARANTINED /* somebody the core does not control may still touch it */
+};
+
+struct slot {
+    uint32_t granule;         /* slot record of its granule's lowest slot */
+    uint32_t number;          /* block id in its arena: what tables hold */
+    uint32_t generation;      /* changes whenever the slot is given to another block */
+    uint32_t next_in_granule; /* the granule's slots, ascending */
+    uint32_t block;           /* TAKEN */
+    struct link link;         /* FREE: the arena's free list; QUARANTINED: its session's list */
+    uint32_t state;           /* enum slot_state */
+    struct granule first_of;  /* the granule whose lowest slot it is; all 0 if it is not */
+};
+_Static_assert(sizeof(struct slot) == 64,
+               "one cache line: with one slot a granule, a hit touches it");
+
+/* ---- granules and arenas -------------------------------------------------------------------- */
 
 struct arena {
     uint32_t shelf; /* its (domain, model) */
@@ -104,7 +104,7 @@ struct arena {
     struct list free;      /* slots, next to be taken first */
     uint32_t num_free, num_evictable, num_held, num_reserved, num_quarantined;
     uint32_t num_stale;    /* evictable, from before a clear: at the head of the list */
-    uint32_t num_granules;
+    uint32_t num_granules, num_idle; /* committed; of them, without a block */
     uint32_t lowest_hint;  /* no granule index below it is unused */
     uint32_t batch;        /* last slot that this batch of a release put into the free list ... */
     uint64_t batch_number; /* ... if it is this batch */

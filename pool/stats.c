@@ -61,20 +61,17 @@ static struct sums sum_arenas(const struct pool *pool)
     return sums;
 }
 
-/* Pages of granules in use that no block is in: slots free there, in pages of their granule. */
-static uint64_t partly_used_pages(const struct pool *pool)
+/* Free slots of granules in use, in 1/1000 of a page: what partly used granules cost. */
+static uint64_t partly_used_millipages(const struct pool *pool)
 {
-    uint64_t pages = 0;
+    uint64_t millipages = 0;
 
-    for (uint32_t id = 0; id < pool->granule_pool.num_touched; id++) {
-        const struct granule *granule = &pool->granules[id];
-        uint32_t used = granule->num_busy + granule->num_cached;
-        if (used == 0)
-            continue;
-        const struct arena *arena = &pool->arenas[granule->arena];
-        pages += (uint64_t)arena->pages * (arena->slots - used) * 1000 / arena->slots;
+    for (uint32_t id = 0; id < pool->arena_pool.num_used; id++) {
+        const struct arena *arena = &pool->arenas[id];
+        uint64_t free_in_use = arena->num_free - (uint64_t)arena->num_idle * arena->slots;
+        millipages += free_in_use * arena->pages * 1000 / arena->slots;
     }
-    return pages;
+    return millipages;
 }
 
 static void add(struct pool_stat *out, size_t max, size_t *count, struct pool_stat stat)
@@ -107,7 +104,7 @@ size_t pool_stats(const struct pool *pool, struct pool_stat *out, size_t max)
         {"quarantined", "slots that somebody outside may still touch", true, sums.quarantined},
         {"granules",    "committed granules", true, sums.granules},
         {"partly_used_millipages", "free slots in granules in use, in 1/1000 page", true,
-         partly_used_pages(pool)},
+         partly_used_millipages(pool)},
         {"sequences",   "sequences, preempted ones included", true, pool->sequence_pool.num_used},
         {"sessions",    "sessions, ending ones included", true, pool->session_pool.num_used},
         {"transfers",   "blocks being copied", true, pool->transfer_pool.num_used},

@@ -87,7 +87,7 @@ static void put_result(struct gpu_step_plan *plan, uint32_t row, uint32_t head, 
     size_t index = (size_t)row * plan->shape.num_q_heads + head;
     uint32_t v_dim = plan->shape.v_dim;
 
-    if (layer->sinks) {
+    if (layer->sinks && layer->sinks[head] > -INFINITY) {
         float sink = layer->sinks[head], larger = fmaxf(m, sink);
         float keep = expf(m - larger);
         l = l * keep + expf(sink - larger);
@@ -95,13 +95,13 @@ static void put_result(struct gpu_step_plan *plan, uint32_t row, uint32_t head, 
         for (uint32_t d = 0; d < v_dim; d++)
             o[d] *= keep;
     }
-    float part = l > 0 ? 1 / l : 0;
+    float part = l == 0 ? 0 : 1 / l; /* of a NaN, NaN: it is found below */
     for (uint32_t d = 0; d < v_dim; d++)
         o[d] *= part;
-    if (!(l > 0))
+    if (l == 0)
         plan->attention->num_masked++;
     if (layer->lse)
-        layer->lse[index] = l > 0 ? m + logf(l) : -INFINITY;
+        layer->lse[index] = l == 0 ? -INFINITY : m + logf(l);
     if (!plan->attention->version->convert((char *)at_row(layer->out, layer->dtype, index, v_dim),
                                            layer->dtype, o, GPU_F32, v_dim))
         run_fail(&plan->run, -EDOM);
@@ -131,7 +131,7 @@ static void merge_row(struct gpu_step_plan *plan, const struct plan_row *row, ui
     for (uint32_t n = 0; n < row->num_partials; n++) {
         const float *from = partial_o(plan, first + (size_t)n * heads);
         const float *m_l = partial_m_l(plan, first + (size_t)n * heads);
-        float weight = m_l[1] > 0 ? expf(m_l[0] - m) : 0;
+        float weight = m_l[1] == 0 ? 0 : expf(m_l[0] - m);
 
         l += weight * m_l[1];
         for (uint32_t d = 0; d < v_dim; d++)
@@ -268,6 +268,22 @@ static void run_done(struct gpu_job *job)
         plan->run.done(plan->run.cookie, plan->run.err);
 }
 
+static int layer_check(const struct gpu_step_plan *plan, const struct gpu_attend_layer *layer)
+{
+    const struct gpu_attend_shape *shape = &plan->shape;
+
+    if (layer->layer >= shape->num_layers || (unsigned)layer->dtype >= NUM_DTYPES || !layer->q ||
+        !layer->out || (layer->k && (!plan->can_write || (!layer->v && !shape->is_v_in_k))))
+        return -EINVAL;
+    if (!(layer->scale >= 0 && layer->scale < INFINITY) ||
+        !(layer->soft_cap >= 0 && layer->soft_cap < INFINITY))
+        return -EINVAL;
+    for (uint32_t head = 0; layer->sinks && head < shape->num_q_heads; head++)
+        if (!(layer->sinks[head] < INFINITY)) /* nor a NaN */
+            return -EDOM;
+    return 0;
+}
+
 /* Takes @layer; returns an estimate of what it costs one thread, in nanoseconds, or an error. */
 static int64_t run_begin(struct gpu_step_plan *plan, const struct gpu_attend_layer *layer)
 {
@@ -276,9 +292,9 @@ static int64_t run_begin(struct gpu_step_plan *plan, const struct gpu_attend_lay
 
     if (run->is_queued)
         return -EBUSY;
-    if (layer->layer >= shape->num_layers || (unsigned)layer->dtype >= NUM_DTYPES || !layer->q ||
-        !layer->out || (layer->k && (!plan->can_write || (!layer->v && !shape->is_v_in_k))))
-        return -EINVAL;
+    int err = layer_check(plan, layer);
+    if (err)
+        return err;
 
     size_t row_bytes = dtypes[layer->dtype].bytes * shape->num_kv_heads *
                        (shape->k_dim + (shape->is_v_in_k ? 0 : shape->v_dim));

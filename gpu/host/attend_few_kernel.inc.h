@@ -2,16 +2,19 @@
 
 enum {
     FEW_KEYS = 32, /* of a tile: its K and V and those of the next fit the L1 cache */
+    /* Query vectors at a time: up to DOT_VECTORS, or twice as many with half as much of K and V in
+     * registers, so that each K and V row is converted once for them. */
+    WIDE_VECTORS = 2 * DOT_VECTORS,
 };
 
 struct few_state {
     struct score_scale scale;
     const float *q; /* tile->q, or that as bf16 pairs */
     uint32_t q_stride;
-    float m[FEW_VECTORS];           /* times log2(e) */
-    float l[FEW_VECTORS][VEC];      /* lane by lane */
-    float s[DOT_VECTORS][FEW_KEYS]; /* scores, then weights */
-    float keep[DOT_VECTORS];
+    float m[FEW_VECTORS];            /* times log2(e) */
+    float l[FEW_VECTORS][VEC];       /* lane by lane */
+    float s[WIDE_VECTORS][FEW_KEYS]; /* scores, then weights */
+    float keep[WIDE_VECTORS];
 };
 
 VEC_INLINE void fetch_row(const char *row, size_t bytes)
@@ -26,28 +29,33 @@ VEC_INLINE void few_scores(struct few_state *state, const int type, const uint32
                            const struct key_tile *next, uint32_t i)
 {
     const float *q = state->q + (size_t)i * state->q_stride;
+    const uint32_t at_once = num > DOT_VECTORS ? 2 : 4; /* keys */
 
-    for (uint32_t t = 0; t < keys->num; t += 4) {
-        vec sum[DOT_VECTORS][4];
-        for (uint32_t h = 0; h < num; h++)
-            for (uint32_t n = 0; n < 4; n++)
-                sum[h][n] = vec_zero();
+    for (uint32_t t = 0; t < keys->num; t += at_once) {
+        vec sum[WIDE_VECTORS * 2];
+        for (uint32_t n = 0; n < num * at_once; n++)
+            sum[n] = vec_zero();
 
-        for (uint32_t n = 0; i == 0 && n < 4 && t + n < next->num; n++)
+        for (uint32_t n = 0; i == 0 && n < at_once && t + n < next->num; n++)
             fetch_row(next->k[t + n], tile->k_row_bytes);
 
         for (uint32_t d = 0; d < state->q_stride; d += VEC) {
             vec k[4];
-            for (uint32_t n = 0; n < 4; n++)
+            for (uint32_t n = 0; n < at_once; n++)
                 k[n] = load_keys(type, keys->k[t + n], d);
             for (uint32_t h = 0; h < num; h++) {
                 vec x = vec_load(q + (size_t)h * state->q_stride + d);
-                for (uint32_t n = 0; n < 4; n++)
-                    sum[h][n] = multiply_keys(type, x, k[n], sum[h][n]);
+                for (uint32_t n = 0; n < at_once; n++)
+                    sum[h * at_once + n] = multiply_keys(type, x, k[n], sum[h * at_once + n]);
             }
         }
-        for (uint32_t h = 0; h < num; h++)
-            _mm_storeu_ps(&state->s[h][t], vec_sum4(sum[h]));
+        for (uint32_t h = 0; at_once == 4 && h < num; h++)
+            _mm_storeu_ps(&state->s[h][t], vec_sum4(sum + h * 4));
+        for (uint32_t h = 0; at_once == 2 && h < num; h += 2) {
+            __m128 two_by_two = vec_sum4(sum + h * 2);
+            _mm_storel_pi((__m64 *)&state->s[h][t], two_by_two);
+            _mm_storeh_pi((__m64 *)&state->s[h + 1][t], two_by_two);
+        }
     }
 }
 
@@ -90,7 +98,7 @@ VEC_INLINE void few_values_part(struct few_state *state, const enum gpu_dtype ty
                                 const struct key_tile *next, uint32_t i, uint32_t d)
 {
     float *o = tile->o + (size_t)i * tile->v_dim + d;
-    vec sum[DOT_VECTORS][OUT_CHUNKS];
+    vec sum[WIDE_VECTORS][OUT_CHUNKS];
 
     for (uint32_t h = 0; h < num; h++)
         for (uint32_t c = 0; c < chunks; c++)
@@ -115,14 +123,15 @@ VEC_INLINE void few_values(struct few_state *state, const enum gpu_dtype type, c
                            const struct attend_tile *tile, const struct key_tile *keys,
                            const struct key_tile *next, uint32_t i)
 {
+    const uint32_t most = num > DOT_VECTORS ? 2 : OUT_CHUNKS;
     uint32_t d = 0;
 
-    if (i == 0 && tile->v_offset != tile->k_offset && tile->v_dim >= OUT_CHUNKS * VEC) {
-        few_values_part(state, type, num, OUT_CHUNKS, tile, keys, next, i, d);
-        d += OUT_CHUNKS * VEC;
+    if (i == 0 && tile->v_offset != tile->k_offset && tile->v_dim >= most * VEC) {
+        few_values_part(state, type, num, most, tile, keys, next, i, d);
+        d += most * VEC;
     }
-    for (; d + OUT_CHUNKS * VEC <= tile->v_dim; d += OUT_CHUNKS * VEC)
-        few_values_part(state, type, num, OUT_CHUNKS, tile, keys, NULL, i, d);
+    for (; d + most * VEC <= tile->v_dim; d += most * VEC)
+        few_values_part(state, type, num, most, tile, keys, NULL, i, d);
     for (; d + 2 * VEC <= tile->v_dim; d += 2 * VEC)
         few_values_part(state, type, num, 2, tile, keys, NULL, i, d);
     for (; d < tile->v_dim; d += VEC)
@@ -142,33 +151,30 @@ VEC_INLINE void few_group(struct few_state *state, const int k_type, const enum 
 typedef void few_group_fn(struct few_state *state, const struct attend_tile *tile,
                           const struct key_tile *keys, const struct key_tile *next, uint32_t i);
 
-/* How K and V are read x how many query vectors at a time: each its own loop (up to DOT_VECTORS).
- */
-#define FEW_GROUP(name, k_type, v_type, num)                                                       \
-    static void few_##name##_##num(struct few_state *state, const struct attend_tile *tile,        \
-                                   const struct key_tile *keys, const struct key_tile *next,       \
-                                   uint32_t i)                                                     \
+/* How K and V are read x how many query vectors at a time: each its own loop. */
+#define FEW_GROUP(name, k_type, v_type, num, suffix)                                               \
+    static void few_##name##_##suffix(struct few_state *state, const struct attend_tile *tile,     \
+                                      const struct key_tile *keys, const struct key_tile *next,    \
+                                      uint32_t i)                                                  \
     {                                                                                              \
-        few_group(state, k_type, v_type, (num) < DOT_VECTORS ? (num) : DOT_VECTORS, tile, keys,    \
-                  next, i);                                                                        \
+        few_group(state, k_type, v_type, num, tile, keys, next, i);                                \
     }
+#define FEW_UP_TO(num) ((num) < DOT_VECTORS ? (num) : DOT_VECTORS)
 #define FEW_GROUPS(name, k_type, v_type)                                                           \
-    FEW_GROUP(name, k_type, v_type, 1)                                                             \
-    FEW_GROUP(name, k_type, v_type, 2)                                                             \
-    FEW_GROUP(name, k_type, v_type, 3)                                                             \
-    FEW_GROUP(name, k_type, v_type, 4)
+    FEW_GROUP(name, k_type, v_type, FEW_UP_TO(1), 1)                                               \
+    FEW_GROUP(name, k_type, v_type, FEW_UP_TO(2), 2)                                               \
+    FEW_GROUP(name, k_type, v_type, FEW_UP_TO(3), 3)                                               \
+    FEW_GROUP(name, k_type, v_type, FEW_UP_TO(4), 4)                                               \
+    FEW_GROUP(name, k_type, v_type, WIDE_VECTORS, wide)
 
-FEW_GROUPS(f32, GPU_F32, GPU_F32)
-FEW_GROUPS(f16, GPU_F16, GPU_F16)
-FEW_GROUPS(bf16, GPU_BF16, GPU_BF16)
+#define FEW_GROUPS_OF(type, name, bytes) FEW_GROUPS(name, type, type)
+DTYPES(FEW_GROUPS_OF)
 FEW_GROUPS(pairs, AS_PAIRS, GPU_BF16)
 
-static few_group_fn *const few_groups[][5] = {
-    [GPU_F32] = {NULL, few_f32_1, few_f32_2, few_f32_3, few_f32_4},
-    [GPU_F16] = {NULL, few_f16_1, few_f16_2, few_f16_3, few_f16_4},
-    [GPU_BF16] = {NULL, few_bf16_1, few_bf16_2, few_bf16_3, few_bf16_4},
-    [AS_PAIRS] = {NULL, few_pairs_1, few_pairs_2, few_pairs_3, few_pairs_4},
-};
+/* [how K is read][how many query vectors; 0: WIDE_VECTORS] */
+#define FEW_ROW(type, name, bytes)                                                                 \
+    [type] = {few_##name##_wide, few_##name##_1, few_##name##_2, few_##name##_3, few_##name##_4},
+static few_group_fn *const few_groups[][5] = {DTYPES(FEW_ROW) FEW_ROW(AS_PAIRS, pairs, 0)};
 
 /* Returns how K is read: in pairs if q and K are bf16 and the CPU multiplies those. */
 static int few_begin(struct few_state *state, const struct attend_tile *tile)
@@ -194,6 +200,13 @@ static int few_begin(struct few_state *state, const struct attend_tile *tile)
     return AS_PAIRS;
 }
 
+static uint32_t few_at_once(uint32_t num_left)
+{
+    if (num_left >= WIDE_VECTORS)
+        return WIDE_VECTORS;
+    return num_left < DOT_VECTORS ? num_left : DOT_VECTORS;
+}
+
 static void few_attend(const struct attend_tile *tile)
 {
     struct few_state state;
@@ -203,10 +216,10 @@ static void few_attend(const struct attend_tile *tile)
 
     for (uint32_t n = 0; tiles[n % 2].num > 0; n++) {
         j = key_tile_fill(&tiles[(n + 1) % 2], tile, j, FEW_KEYS);
-        for (uint32_t i = 0; i < tile->num_vectors; i += DOT_VECTORS) {
-            uint32_t left = tile->num_vectors - i;
-            few_groups[type][left < DOT_VECTORS ? left : DOT_VECTORS](&state, tile, &tiles[n % 2],
-                                                                      &tiles[(n + 1) % 2], i);
+        for (uint32_t i = 0, num; i < tile->num_vectors; i += num) {
+            num = few_at_once(tile->num_vectors - i);
+            few_groups[type][num % WIDE_VECTORS](&state, tile, &tiles[n % 2], &tiles[(n + 1) % 2],
+                                                 i);
         }
     }
     for (uint32_t i = 0; i < tile->num_vectors; i++) {

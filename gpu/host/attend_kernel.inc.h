@@ -12,6 +12,7 @@
  * Scores are kept times log2(e), so that weights are powers of two.
  */
 #include "gpu/host/attend_kernel.h"
+#include "gpu/host/dtype.h"
 
 #include <float.h>
 #include <math.h>
@@ -22,7 +23,7 @@
 
 enum {
     /* A fourth way to read K, beside the dtypes: bf16 in pairs, for a CPU that multiplies those. */
-    AS_PAIRS = GPU_BF16 + 1,
+    AS_PAIRS = NUM_DTYPES,
     FEW_VECTORS = 8, /* up to here the first way is the faster one (bench_attention, GQA 8) */
 };
 
@@ -145,23 +146,26 @@ VEC_INLINE bool convert_row(const enum gpu_dtype to_type, const enum gpu_dtype f
     return vec_reduce_add(bad) == 0;
 }
 
+VEC_INLINE bool convert_to(const enum gpu_dtype to_type, enum gpu_dtype from_type, char *to,
+                           const char *from, size_t n)
+{
+    switch (from_type) {
+#define CONVERT_FROM(type, name, bytes)                                                            \
+    case type:                                                                                     \
+        return convert_row(to_type, type, to, from, n);
+        DTYPES(CONVERT_FROM)
+    }
+    return false;
+}
+
 static bool convert_any(void *to, enum gpu_dtype to_type, const void *from,
                         enum gpu_dtype from_type, size_t n)
 {
-    switch (to_type * 4 + from_type) {
-#define CONVERT(a, b)                                                                              \
-    case a * 4 + b:                                                                                \
-        return convert_row(a, b, to, from, n)
-        CONVERT(GPU_F32, GPU_F32);
-        CONVERT(GPU_F32, GPU_F16);
-        CONVERT(GPU_F32, GPU_BF16);
-        CONVERT(GPU_F16, GPU_F32);
-        CONVERT(GPU_F16, GPU_F16);
-        CONVERT(GPU_F16, GPU_BF16);
-        CONVERT(GPU_BF16, GPU_F32);
-        CONVERT(GPU_BF16, GPU_F16);
-        CONVERT(GPU_BF16, GPU_BF16);
-#undef CONVERT
+    switch (to_type) {
+#define CONVERT_TO(type, name, bytes)                                                              \
+    case type:                                                                                     \
+        return convert_to(type, from_type, to, from, n);
+        DTYPES(CONVERT_TO)
     }
     return false;
 }

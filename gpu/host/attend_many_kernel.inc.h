@@ -87,10 +87,13 @@ static const float *many_widen(const struct attend_tile *tile, const char *row, 
 {
     if (tile->kv_dtype == GPU_F32)
         return (const float *)row;
-    if (tile->kv_dtype == GPU_F16)
-        widen_row(GPU_F16, to, row, dim);
-    else
-        widen_row(GPU_BF16, to, row, dim);
+    switch (tile->kv_dtype) {
+#define WIDEN(type, name, bytes)                                                                   \
+    case type:                                                                                     \
+        widen_row(type, to, row, dim);                                                             \
+        break;
+        DTYPES(WIDEN)
+    }
     return to;
 }
 

@@ -8,6 +8,10 @@
 
 enum { PARTIAL_BYTES = 16 << 20, READ_BYTES_PER_NS = 20 };
 
+/* Nothing that is computed from a shape or from limits below overflows. */
+static const uint64_t MAX_BLOCK_BYTES = 1ull << 46;
+static const uint32_t MAX_LIMIT = 1 << 28;
+
 static int shape_check(const struct gpu_step_plan *plan, const struct gpu_attend_shape *shape)
 {
     uint32_t k_dim = shape->k_dim, v_dim = shape->v_dim;
@@ -21,6 +25,9 @@ static int shape_check(const struct gpu_step_plan *plan, const struct gpu_attend
     if (!shape->num_layers || !shape->block_tokens || (unsigned)shape->kv_dtype >= NUM_DTYPES)
         return -EINVAL;
     if (shape->is_v_in_k && (shape->num_kv_heads != 1 || v_dim > k_dim))
+        return -EINVAL;
+    if ((uint64_t)shape->num_kv_heads * shape->block_tokens >
+        MAX_BLOCK_BYTES / (2 * GPU_MAX_DIM * sizeof(float)) / shape->num_layers)
         return -EINVAL;
     return shape->num_kv_heads > plan->limits.max_kv_heads ? -ENOSPC : 0;
 }
@@ -221,12 +228,15 @@ static int place_partials(struct gpu_step_plan *plan)
     return 0;
 }
 
-static int compare_cost(const void *a, const void *b)
+/* Longest first, else as they were made: neighbours share K and V. */
+static int compare_cost(const void *a, const void *b, const void *arg)
 {
-    uint64_t left = ((const struct plan_task *)a)->cost_ns;
-    uint64_t right = ((const struct plan_task *)b)->cost_ns;
+    const struct plan_task *left = a, *right = b;
 
-    return (left < right) - (left > right);
+    (void)arg;
+    if (left->cost_ns != right->cost_ns)
+        return left->cost_ns < right->cost_ns ? 1 : -1;
+    return (left->first_entry > right->first_entry) - (left->first_entry < right->first_entry);
 }
 
 static int cut_work(struct gpu_step_plan *plan, bool is_shared, bool is_split)
@@ -278,10 +288,11 @@ int gpu_step_plan_build(struct gpu_step_plan *plan, const struct gpu_attend_shap
         err = cut_work(plan, true, false);
     if (err)
         err = cut_work(plan, false, false);
-    if (err)
+    if (err) {
+        plan_empty(plan);
         return err;
-
-    qsort(plan->tasks, plan->num_tasks, sizeof(*plan->tasks), compare_cost); /* longest first */
+    }
+    plan_sort(plan->tasks, plan->num_tasks, sizeof(*plan->tasks), compare_cost, NULL);
     for (uint32_t t = 0; t < plan->num_tasks; t++)
         plan->cost_ns += plan->tasks[t].cost_ns * shape->num_kv_heads;
     return 0;
@@ -304,6 +315,9 @@ void gpu_step_plan_describe(const struct gpu_step_plan *plan, struct gpu_step_fa
 int gpu_step_plan_create(struct gpu_attention *attention, const struct gpu_step_limits *limits,
                          struct gpu_step_plan **out)
 {
+    if (limits->max_sequences > MAX_LIMIT || limits->max_rows > MAX_LIMIT ||
+        limits->max_blocks > MAX_LIMIT)
+        return -EINVAL;
     struct gpu_step_plan *plan = calloc(1, sizeof(*plan));
     if (!plan)
         return -ENOMEM;

@@ -112,3 +112,7 @@ int plan_share(struct gpu_step_plan *plan, bool is_shared);
 /* A task for @num rows, @rows of the plan, over what they see of [begin, end). */
 int plan_add_task(struct gpu_step_plan *plan, char *const *blocks, uint32_t begin, uint32_t end,
                   const struct plan_entry *entries, uint32_t num);
+
+/* attend_sort.c: by @compare, which also gets @arg; equal items in any order. */
+typedef int plan_compare(const void *a, const void *b, const void *arg);
+void plan_sort(void *items, size_t num, size_t bytes, plan_compare *compare, const void *arg);

@@ -8,7 +8,6 @@
 #include "gpu/host/attend_plan.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 /* Tasks over [begin, end) of the first one's table for the rows of @num sequences in order. */
 static int add_tasks(struct gpu_step_plan *plan, uint32_t first, uint32_t num, uint32_t begin,
@@ -48,7 +47,7 @@ static uintptr_t block_at(const struct gpu_step_plan *plan, uint32_t number, uin
     return (uintptr_t)sequence->blocks[depth] | 1; /* blocks are never at odd addresses */
 }
 
-static int compare_block(const void *a, const void *b, void *arg)
+static int compare_block(const void *a, const void *b, const void *arg)
 {
     const struct by_block *by = arg;
     uintptr_t left = block_at(by->plan, *(const uint32_t *)a, by->depth);
@@ -85,7 +84,7 @@ static int share(struct gpu_step_plan *plan, uint32_t first, uint32_t num, uint3
     uint32_t run;
     int err = 0;
 
-    qsort_r(plan->order + first, num, sizeof(*plan->order), compare_block, &by);
+    plan_sort(plan->order + first, num, sizeof(*plan->order), compare_block, &by);
     for (uint32_t n = 0; n < num && !err; n += run) {
         uintptr_t block = block_at(plan, plan->order[first + n], depth);
         for (run = 1; n + run < num; run++)

@@ -49,32 +49,46 @@ VEC_INLINE veci vec_set1_int(int32_t x)
 /* Element @i and following of a row in a storage format. */
 VEC_INLINE vec vec_load_as(const enum gpu_dtype type, const char *row, size_t i)
 {
-    if (type == GPU_F32)
-        return _mm256_loadu_ps((const float *)(row + i * 4));
+    const __m128i *halves = (const __m128i *)(row + i * 2);
 
-    __m128i half = _mm_loadu_si128((const __m128i *)(row + i * 2));
-    if (type == GPU_F16)
-        return _mm256_cvtph_ps(half);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+    switch (type) {
+    case GPU_F32:
+        return _mm256_loadu_ps((const float *)(row + i * 4));
+    case GPU_F16:
+        return _mm256_cvtph_ps(_mm_loadu_si128(halves));
+    case GPU_BF16:
+        return _mm256_castsi256_ps(
+            _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(halves)), 16));
+    }
+    return vec_zero();
+}
+
+/* The upper halves, rounded to nearest even. */
+VEC_INLINE __m128i vec_to_bf16(vec x)
+{
+    __m256i bits = _mm256_castps_si256(x);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+
+    bits = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    bits = _mm256_srli_epi32(bits, 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
 }
 
 VEC_INLINE void vec_store_as(const enum gpu_dtype type, char *row, size_t i, vec x)
 {
-    if (type == GPU_F32) {
+    __m128i *halves = (__m128i *)(row + i * 2);
+
+    switch (type) {
+    case GPU_F32:
         _mm256_storeu_ps((float *)(row + i * 4), x);
         return;
+    case GPU_F16:
+        _mm_storeu_si128(halves, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+        return;
+    case GPU_BF16:
+        _mm_storeu_si128(halves, vec_to_bf16(x));
+        return;
     }
-    __m128i half;
-    if (type == GPU_F16) {
-        half = _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    } else {
-        __m256i bits = _mm256_castps_si256(x);
-        __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-        bits = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-        bits = _mm256_srli_epi32(bits, 16);
-        half = _mm_packus_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
-    }
-    _mm_storeu_si128((__m128i *)(row + i * 2), half);
 }
 
 VEC_INLINE vec vec_add(vec a, vec b)
@@ -148,12 +162,12 @@ VEC_INLINE float vec_reduce_add(vec x)
     return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
 }
 
-/* 2^x for x <= 0 (within 2 units in the last place), exactly 0 below -126. */
+/* 2^x for x <= 0 (within 2 units in the last place), exactly 0 below -126; NaN stays NaN. */
 VEC_INLINE vec vec_exp2(vec x)
 {
     vec lowest = _mm256_set1_ps(-126);
-    vec is_some = _mm256_cmp_ps(x, lowest, _CMP_GE_OQ);
-    x = _mm256_max_ps(x, lowest);
+    vec is_some = _mm256_cmp_ps(x, lowest, _CMP_NLT_UQ);
+    x = _mm256_max_ps(lowest, x); /* of a NaN and a number it takes the second */
     vec n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     vec f = _mm256_sub_ps(x, n);
     vec p = _mm256_set1_ps(1.5403530e-4f); /* ln(2)^k / k! */

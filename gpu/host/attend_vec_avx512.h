@@ -49,31 +49,46 @@ VEC_INLINE veci vec_set1_int(int32_t x)
 /* Element @i and following of a row in a storage format. */
 VEC_INLINE vec vec_load_as(const enum gpu_dtype type, const char *row, size_t i)
 {
-    if (type == GPU_F32)
-        return _mm512_loadu_ps(row + i * 4);
+    const __m256i *halves = (const __m256i *)(row + i * 2);
 
-    __m256i half = _mm256_loadu_si256((const __m256i *)(row + i * 2));
-    if (type == GPU_F16)
-        return _mm512_cvtph_ps(half);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+    switch (type) {
+    case GPU_F32:
+        return _mm512_loadu_ps(row + i * 4);
+    case GPU_F16:
+        return _mm512_cvtph_ps(_mm256_loadu_si256(halves));
+    case GPU_BF16:
+        return _mm512_castsi512_ps(
+            _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(halves)), 16));
+    }
+    return vec_zero();
+}
+
+/* The upper halves, rounded to nearest even. */
+VEC_INLINE __m256i vec_to_bf16(vec x)
+{
+    __m512i bits = _mm512_castps_si512(x);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+
+    bits = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits, 16));
 }
 
 VEC_INLINE void vec_store_as(const enum gpu_dtype type, char *row, size_t i, vec x)
 {
-    if (type == GPU_F32) {
+    __m256i *halves = (__m256i *)(row + i * 2);
+
+    switch (type) {
+    case GPU_F32:
         _mm512_storeu_ps(row + i * 4, x);
         return;
+    case GPU_F16:
+        _mm256_storeu_si256(halves,
+                            _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+        return;
+    case GPU_BF16:
+        _mm256_storeu_si256(halves, vec_to_bf16(x));
+        return;
     }
-    __m256i half;
-    if (type == GPU_F16) {
-        half = _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    } else {
-        __m512i bits = _mm512_castps_si512(x);
-        __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-        bits = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-        half = _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits, 16));
-    }
-    _mm256_storeu_si256((__m256i *)(row + i * 2), half);
 }
 
 VEC_INLINE vec vec_add(vec a, vec b)
@@ -142,10 +157,10 @@ VEC_INLINE float vec_reduce_add(vec x)
     return _mm512_reduce_add_ps(x);
 }
 
-/* 2^x for x <= 0 (within 2 units in the last place), exactly 0 from -200 down. */
+/* 2^x for x <= 0 (within 2 units in the last place), exactly 0 from -200 down; NaN stays NaN. */
 VEC_INLINE vec vec_exp2(vec x)
 {
-    x = _mm512_max_ps(x, _mm512_set1_ps(-200));
+    x = _mm512_max_ps(_mm512_set1_ps(-200), x); /* of a NaN and a number it takes the second */
     vec n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT);
     vec f = _mm512_sub_ps(x, n);
     vec p = _mm512_set1_ps(1.5403530e-4f); /* ln(2)^k / k! */

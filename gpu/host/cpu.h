@@ -5,7 +5,6 @@
 
 #include <stddef.h>
 
-
 /* All that are built, best first, up to one without a name: cpu_x86.c or cpu_none.c. */
 extern const struct attend_version cpu_versions[];
 

@@ -87,10 +87,5 @@ static void store_bf16(void *row, size_t i, float value)
     memcpy((char *)row + i * sizeof(half), &half, sizeof(half));
 }
 
-/* clang-format off */
-const struct dtype dtypes[NUM_DTYPES] = {
-    [GPU_F32]  = {"f32",  4, load_f32,  store_f32},
-    [GPU_F16]  = {"f16",  2, load_f16,  store_f16},
-    [GPU_BF16] = {"bf16", 2, load_bf16, store_bf16},
-};
-/* clang-format on */
+#define DTYPE(type, name, bytes) [type] = {#name, bytes, load_##name, store_##name},
+const struct dtype dtypes[NUM_DTYPES] = {DTYPES(DTYPE)};

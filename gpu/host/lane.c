@@ -2,7 +2,6 @@
 #include "gpu/host/lane.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -123,17 +122,22 @@ static void *lane_main(void *argument)
     return NULL;
 }
 
+void host_thread_signals(sigset_t *out_blocked)
+{
+    (void)sigfillset(out_blocked);
+    (void)sigdelset(out_blocked, SIGBUS);
+    (void)sigdelset(out_blocked, SIGSEGV);
+    (void)sigdelset(out_blocked, SIGFPE);
+    (void)sigdelset(out_blocked, SIGILL);
+}
+
 int host_lane_init(struct host_lane *lane, const struct host_syscalls *system)
 {
     sigset_t blocked, before;
 
     (void)pthread_mutex_init(&lane->mutex, NULL);
     (void)pthread_cond_init(&lane->wake, NULL);
-    (void)sigfillset(&blocked);
-    (void)sigdelset(&blocked, SIGBUS);
-    (void)sigdelset(&blocked, SIGSEGV);
-    (void)sigdelset(&blocked, SIGFPE);
-    (void)sigdelset(&blocked, SIGILL);
+    host_thread_signals(&blocked);
     (void)pthread_sigmask(SIG_SETMASK, &blocked, &before);
     int err = -system->thread_create(&lane->thread, NULL, lane_main, lane);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -5,6 +5,7 @@
 #include "gpu/host/syscalls.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 
 /* Zeroes @bytes at @to if @from is NULL. */
@@ -40,7 +41,7 @@ struct host_op {
     int fd;
     char *base; /* where the file is mapped */
     uint64_t offset, bytes;
-    uint64_t freed_bytes; /* OP_CLOSE: what was charged for the arena */
+    uint64_t freed_bytes;   /* OP_CLOSE: what was charged for the arena */
     struct host_done *done; /* OP_ATTEND: where it ends */
     uint32_t num_parts;     /* of the one of these that the kind uses */
     union {
@@ -79,7 +80,11 @@ struct host_op *host_done_take(struct host_done *done);
 /* Sets the event again if operations were taken that the owner has not asked for. */
 void host_done_keep_event(struct host_done *done);
 
-/* One thread and its queue. Signals other than those of its own faults go to other threads. */
+/* What the threads of a device block: signals other than those of their own faults go to the
+ * process's other threads, whoever has set up a handler. */
+void host_thread_signals(sigset_t *out_blocked);
+
+/* One thread and its queue. */
 struct host_lane {
     pthread_t thread;
     bool has_thread;

@@ -9,8 +9,9 @@
  * Waking a sleeping CPU costs tens of microseconds, so submit wakes one worker, and each worker
  * that starts on a job with parts to spare wakes the next.
  */
-#include "gpu/host/cpu.h"
 #include "gpu/host/workers.h"
+#include "gpu/host/cpu.h"
+#include "gpu/host/lane.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -34,6 +35,7 @@ struct gpu_workers {
     pthread_cond_t has_ended; /* an awaited job is complete */
     struct gpu_job *queue, **queue_end;
     struct gpu_job *completed, **completed_end;
+    _Atomic bool has_completed;  /* the same, for an owner that looks often */
     _Atomic uint32_t num_queued; /* written under the lock, read by spinning workers */
     uint32_t num_sleeping, num_spinning;
     bool is_ending;
@@ -90,6 +92,7 @@ static void job_complete(struct gpu_workers *workers, struct gpu_job *job)
     job->next = NULL;
     *workers->completed_end = job;
     workers->completed_end = &job->next;
+    workers->has_completed = true;
     (void)eventfd_write(workers->event_fd, 1); /* fails only if it is readable already */
 }
 
@@ -171,6 +174,7 @@ static int worker_start(struct gpu_workers *workers, uint32_t i, const int *cpus
 {
     struct worker *worker = &workers->threads[i];
     pthread_attr_t attr;
+    sigset_t signals;
     cpu_set_t set;
 
     worker->workers = workers;
@@ -178,7 +182,9 @@ static int worker_start(struct gpu_workers *workers, uint32_t i, const int *cpus
     int err = -pthread_attr_init(&attr);
     if (err)
         return err;
-    if (cpus) {
+    host_thread_signals(&signals);
+    err = -pthread_attr_setsigmask_np(&attr, &signals);
+    if (cpus && !err) {
         CPU_ZERO(&set);
         CPU_SET((size_t)cpus[i], &set);
         err = -pthread_attr_setaffinity_np(&attr, sizeof(set), &set);
@@ -298,8 +304,11 @@ size_t gpu_workers_reap(struct gpu_workers *workers)
     eventfd_t value;
     size_t num = 0;
 
+    if (!workers->has_completed)
+        return 0; /* what comes later makes the event readable later */
     pthread_mutex_lock(&workers->lock);
-    (void)eventfd_read(workers->event_fd, &value); /* nothing there: nothing to reap */
+    (void)eventfd_read(workers->event_fd, &value);
+    workers->has_completed = false;
     struct gpu_job *job = workers->completed;
     workers->completed = NULL;
     workers->completed_end = &workers->completed;

@@ -100,8 +100,8 @@ static struct times hold_long(struct place *place)
 }
 
 /*
- * Match and hold alone, below the verbs: neither tables nor the sequence and its token ids. The blocks
- * are let go of as a release does it.
+ * Match and hold alone, below the verbs: neither tables nor the sequence and its token ids. The
+ * blocks are let go of as a release does it.
  */
 static struct times find_and_hold(struct place *place, bool is_long)
 {
@@ -253,11 +253,11 @@ static const struct verb {
     bool is_destructive;   /* goes last: prompts that are cached are evicted */
 } verbs[] = {
     {"match, 1K tokens",          "ns/block",  "bare find",       match_short,   0,           6, false},
-    {"match, 128K tokens",        "ns/block",  "bare find",       match_long,    100000,      6, false},
+    {"match, 128K tokens",        "ns/block",  "bare find",       match_long,    100000,      8, false},
     {"match and hold, 1K",        "ns/block",  "bare hold",       find_and_hold_short, 0,       6, false},
-    {"match and hold, 128K",      "ns/block",  "bare hold",       find_and_hold_long, 100000,   8, false},
+    {"match and hold, 128K",      "ns/block",  "bare hold",       find_and_hold_long, 100000,  10, false},
     {"allocate warm, 1K",         "ns/block",  "bare hold",       hold_short,    0,           8, false},
-    {"allocate warm, 128K",       "ns/block",  "bare hold",       hold_long,     100000,      8, false},
+    {"allocate warm, 128K",       "ns/block",  "bare hold",       hold_long,     100000,     12, false},
     {"release, 1K",               "ns/block",  "bare let go",     release_short, 0,           0, false},
     {"release, 128K",             "ns/block",  "bare let go",     release_long,  100000,      0, false},
     {"name, allocate, release 1K", "ns/prompt", "name, bare hold, let go", whole_short, 0,    4, false},

@@ -51,6 +51,7 @@ static void create_pool(struct bed *bed)
 
     pool_config_init(&config, shape->num_blocks + shape->num_spare,
                      (shape->num_blocks + shape->num_spare) / slots);
+    config.max_blocks += 1024; /* pages run out first, not slot records */
     config.devices[0].watermark = shape->is_empty ? 0 : 16;
     config.sink.emit = on_effect;
     config.max_payers = or_1(shape->num_tenants) + 1;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -70,18 +71,28 @@ void daemon_restart(struct daemon *daemon)
     daemon->pid = fork();
     assert_true(daemon->pid >= 0);
     if (daemon->pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that failed leaves nothing */
         execl(program, program, "--config", config, (char *)NULL);
         _exit(127);
     }
-    struct kvpool *kvpool = NULL;
-    char dir[128];
+    /* A socket that is there is not yet a daemon that answers. */
+    int answer = -1;
+    char json[4096], dir[128];
     (void)snprintf(dir, sizeof(dir), "%s/run", daemon->dir);
     const struct kvpool_options options = {
-        .struct_bytes = sizeof(options), .dir = dir, .connect_ms = 10000};
-    while (kvpool_connect_operator(&options, &kvpool) != 0 && now_ms() < end)
-        (void)usleep(2000);
-    assert_non_null(kvpool);
-    kvpool_disconnect(kvpool);
+        .struct_bytes = sizeof(options), .dir = dir, .connect_ms = 10};
+    const struct kvpool_request list = {.verb = KVPOOL_LIST,
+                                        .what = "status",
+                                        .json = json,
+                                        .json_max = sizeof(json),
+                                        .deadline_ms = 5000};
+    while (answer != 0 && now_ms() < end) {
+        struct kvpool *kvpool = NULL;
+        if (kvpool_connect_operator(&options, &kvpool) == 0)
+            answer = kvpool_call(kvpool, &list, NULL);
+        kvpool_disconnect(kvpool);
+    }
+    assert_int_equal(answer, 0);
 }
 
 void daemon_start(struct daemon *daemon, const char *config)

@@ -112,7 +112,7 @@ static const uint32_t dims[] = {64, 80, 96, 112, 128, 192, 256};
 static void draw_shape(struct gpu_attend_shape *shape, uint64_t *state)
 {
     static const uint32_t groups[] = {1, 2, 3, 4, 5, 7, 8, 12, 16};
-    static const uint32_t tokens[] = {16, 16, 16, 32, 8, 1, 13, 64};
+    static const uint32_t tokens[] = {16, 16, 16, 32, 8, 1, 13, 64, 5, 256};
 
     shape->num_kv_heads = 1 + random_below(state, 3);
     shape->num_q_heads = shape->num_kv_heads * groups[random_below(state, ARRAY_SIZE(groups))];
@@ -162,6 +162,8 @@ void case_draw(struct attend_case *plan, uint64_t seed)
         plan->sequences[s].length_before = length;
         plan->sequences[s].num_rows = random_below(&state, 3) ? 1 : random_below(&state, 70);
     }
+    if (random_below(&state, 4) == 0)
+        plan->null_every = 2 + random_below(&state, 5);
 }
 
 void case_print(const struct attend_case *plan)
@@ -170,12 +172,12 @@ void case_print(const struct attend_case *plan)
     const struct gpu_attend_shape *shape = &plan->shape;
 
     print_message("case --seed %llu: %s blocks, %s call, heads %u/%u, dims %u/%u%s, block %u, %s, "
-                  "window %u, cap %g, scale %g, sinks %d, prefix %u, sequences:",
+                  "window %u, cap %g, scale %g, sinks %d, prefix %u, null %u, sequences:",
                   (unsigned long long)plan->seed, names[shape->kv_dtype], names[plan->dtype],
                   shape->num_q_heads, shape->num_kv_heads, shape->k_dim, shape->v_dim,
                   shape->is_v_in_k ? " (MLA)" : "", shape->block_tokens,
                   shape->is_causal ? "causal" : "full", shape->window, (double)plan->soft_cap,
-                  (double)plan->scale, plan->has_sinks, plan->num_prefix);
+                  (double)plan->scale, plan->has_sinks, plan->num_prefix, plan->null_every);
     for (uint32_t s = 0; s < plan->num_sequences; s++)
         print_message(" %u+%u", plan->sequences[s].length_before, plan->sequences[s].num_rows);
     print_message("\n");
@@ -209,11 +211,22 @@ static char *block_of(const struct attend_data *data, uint32_t s, uint32_t posit
     return NULL;
 }
 
-/* Random tables: shuffled slots, runs in several arenas, the prefix shared, null before windows. */
+/* Whether block @i of a sequence is one that nobody sees: before its window, or in a gap. */
+static bool is_null_block(const struct attend_case *plan, uint32_t s, uint32_t i)
+{
+    uint32_t tokens = plan->shape.block_tokens, window = plan->shape.window;
+    uint32_t before = plan->sequences[s].length_before;
+
+    if (plan->null_every && i % plan->null_every == 0 && (i + 1) * tokens <= before)
+        return true;
+    return window > 0 && i >= plan->num_prefix / tokens && (i + 1) * tokens + window <= before + 1;
+}
+
+/* Random tables: shuffled slots, runs in several arenas, the prefix shared, null blocks. */
 static void make_tables(struct attend_data *data, uint64_t *state)
 {
     const struct attend_case *plan = data->plan;
-    uint32_t tokens = plan->shape.block_tokens, window = plan->shape.window;
+    uint32_t tokens = plan->shape.block_tokens;
     uint32_t used[CASE_MAX_ARENAS] = {0}, *order[CASE_MAX_ARENAS];
 
     for (uint32_t a = 0; a < CASE_MAX_ARENAS; a++) {
@@ -241,11 +254,9 @@ static void make_tables(struct attend_data *data, uint64_t *state)
             *run = (struct gpu_attend_run){data->arenas[a], data->stride, block * tokens, num,
                                            data->slots[s] + block};
             for (uint32_t i = block; i < block + num; i++) {
-                bool is_old =
-                    window > 0 && (i + 1) * tokens + window <= plan->sequences[s].length_before + 1;
                 if (s > 0 && i < num_shared)
                     data->slots[s][i] = data->slots[0][i];
-                else if (!is_old || i < num_shared)
+                else if (!is_null_block(plan, s, i))
                     data->slots[s][i] = order[a][used[a]++];
             }
             num_runs++;
@@ -272,7 +283,7 @@ static void make_token(struct attend_data *data, uint32_t s, uint32_t position, 
     for (uint32_t head = 0; head < heads; head++)
         for (uint32_t d = 0; d < dim; d++) {
             size_t i = ((size_t)position * heads + head) * dim + d;
-            double value = random_normal(state);
+            double value = random_normal(state) * (plan->kv_size > 0 ? plan->kv_size : 1);
             size_t at = element_at(data, is_v, head, position % shape->block_tokens, d);
             if (row == UINT32_MAX) { /* old */
                 if (!block)
@@ -340,16 +351,20 @@ static void truth_of(struct attend_data *data, uint32_t s, uint32_t row, uint32_
         score[j] *= scale;
         if (plan->soft_cap > 0)
             score[j] = (double)plan->soft_cap * tanh(score[j] / (double)plan->soft_cap);
+        if (!block_of(data, s, j))
+            score[j] = -INFINITY;
         max = fmax(max, score[j]);
     }
     if (plan->has_sinks)
         max = fmax(max, (double)data->sinks[head]), sum = exp((double)data->sinks[head] - max);
+    if (max == -INFINITY)
+        max = 0; /* nothing is seen: all weights are 0 */
     for (uint32_t j = first; j < end; j++)
         sum += exp(score[j] - max);
     for (uint32_t j = first; j < end; j++) {
         const double *v =
             data->values[s] + ((size_t)j * shape->num_kv_heads + kv_head) * shape->v_dim;
-        double weight = exp(score[j] - max) / sum;
+        double weight = sum > 0 ? exp(score[j] - max) / sum : 0;
         for (uint32_t d = 0; d < shape->v_dim; d++)
             out[d] += weight * v[d];
     }
@@ -405,7 +420,8 @@ void case_build(struct attend_data *data, const struct attend_case *plan)
     for (size_t i = 0; i < heads; i++)
         data->sinks[i] = (float)random_normal(&state) * 2;
     for (size_t i = 0; i < data->num_rows * heads * shape->k_dim; i++)
-        element_set(data->q, plan->dtype, i, random_normal(&state) * 2);
+        element_set(data->q, plan->dtype, i,
+                    random_normal(&state) * (plan->q_size > 0 ? plan->q_size : 2));
     make_tables(data, &state);
     make_values(data, &state);
     make_truth(data);
@@ -477,6 +493,8 @@ double case_lse_error(const struct attend_data *data)
 
     for (size_t i = 0; i < (size_t)data->num_rows * data->plan->shape.num_q_heads; i++) {
         double error = fabs((double)data->lse[i] - data->true_lse[i]);
+        if ((double)data->lse[i] == data->true_lse[i])
+            continue;                              /* -inf, of a row that saw nothing */
         error /= fmax(1, fabs(data->true_lse[i])); /* it is of the size of the scores */
         if (!(error <= worst))
             worst = error;

@@ -19,7 +19,9 @@ struct attend_case {
     float scale, soft_cap;
     bool has_sinks, has_lse;
     uint32_t num_sequences;
-    uint32_t num_prefix; /* tokens that all sequences share, whole blocks */
+    uint32_t num_prefix;    /* tokens that all sequences share, whole blocks */
+    uint32_t null_every;    /* 0, or each block of this multiple that gains no row is null */
+    double q_size, kv_size; /* of what is drawn; 0: about 2, and about 1 */
     struct {
         uint32_t length_before, num_rows;
     } sequences[CASE_MAX_SEQUENCES];

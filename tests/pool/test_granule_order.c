@@ -5,8 +5,8 @@
 
 enum { NUM_GRANULES = 200 };
 
-static struct granule granules[NUM_GRANULES];
-static struct pool pool = {.granules = granules};
+static struct slot slots[NUM_GRANULES]; /* each the lowest of a granule */
+static struct pool pool = {.slots = slots};
 static struct granule_order order;
 
 static int setup(void **state)
@@ -18,7 +18,7 @@ static int setup(void **state)
 
 static void insert(uint32_t granule, uint64_t hottest)
 {
-    granules[granule] = (struct granule){.hottest = hottest};
+    slots[granule].first_of = (struct granule){.hottest = hottest};
     granule_order_insert(&pool, &order, granule);
 }
 
@@ -26,7 +26,7 @@ static void take_first(uint32_t expected)
 {
     assert_int_equal(granule_order_first(&pool, &order), expected);
     granule_order_remove(&pool, &order, expected);
-    assert_int_equal(granules[expected].where, GRANULE_NOWHERE);
+    assert_int_equal(slots[expected].first_of.where, GRANULE_NOWHERE);
 }
 
 static void an_empty_order_has_no_first(void **state)
@@ -42,7 +42,7 @@ static void ascending_and_colder_ones_are_a_list(void **state)
     insert(2, 20);
     insert(0, 5);
     for (uint32_t granule = 0; granule < 3; granule++)
-        assert_int_equal(granules[granule].where, GRANULE_IN_LIST);
+        assert_int_equal(slots[granule].first_of.where, GRANULE_IN_LIST);
     take_first(0);
     take_first(1);
     take_first(2);
@@ -56,7 +56,7 @@ static void one_between_comes_out_in_its_place(void **state)
     insert(2, 30);
     insert(3, 20);
     insert(4, 15);
-    assert_int_equal(granules[3].where, GRANULE_IN_TREE);
+    assert_int_equal(slots[3].first_of.where, GRANULE_IN_TREE);
     take_first(1);
     take_first(4);
     take_first(3);
@@ -70,7 +70,7 @@ static void any_order_comes_out_ascending(void **state)
         insert(i, 1 + i * 77 % NUM_GRANULES); /* 77 and 200 have no common divisor: all differ */
     for (uint64_t hottest = 1; hottest <= NUM_GRANULES; hottest++) {
         uint32_t first = granule_order_first(&pool, &order);
-        assert_int_equal(granules[first].hottest, hottest);
+        assert_int_equal(slots[first].first_of.hottest, hottest);
         take_first(first);
     }
     assert_int_equal(order.root, NONE);
@@ -86,7 +86,7 @@ static void one_may_leave_from_anywhere(void **state)
         granule_order_remove(&pool, &order, i);
     for (uint64_t hottest = 2; hottest <= NUM_GRANULES; hottest += 2) {
         uint32_t first = granule_order_first(&pool, &order);
-        assert_int_equal(granules[first].hottest, hottest);
+        assert_int_equal(slots[first].first_of.hottest, hottest);
         take_first(first);
     }
     assert_int_equal(granule_order_first(&pool, &order), NONE);

@@ -1,0 +1,260 @@
+/* tests/e2e/test_blocks.c - bytes of blocks: Write and Read, opaque models, mapped arenas. */
+#include "tests/e2e/daemon.h"
+
+#include "tests/support/test.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BLOCK = 40000, COUNT = 6 };
+
+static struct daemon daemon_;
+static const struct kvpool_model opaque = {.name = "opaque",
+                                           .weights_revision = "1",
+                                           .dtype = KVPOOL_OPAQUE,
+                                           .layout_name = "rows",
+                                           .opaque_block_bytes = BLOCK};
+
+static int start(void **state)
+{
+    daemon_start(&daemon_, "pool-bytes: 16MiB\n");
+    *state = &daemon_;
+    return 0;
+}
+
+static int finish(void **state)
+{
+    daemon_finish(*state);
+    return 0;
+}
+
+static void bytes_make(uint8_t *out, size_t count, uint32_t seed)
+{
+    for (size_t i = 0; i < count; i++)
+        out[i] = (uint8_t)((seed = seed * 1664525u + 1013904223u) >> 24);
+}
+
+static uint32_t opaque_register(struct kvpool *kvpool)
+{
+    uint32_t model = 0;
+    int answer = kvpool_register_model(kvpool, &opaque, &model, NULL);
+
+    if (answer)
+        print_error("register: %s: %s\n", kvpool_status_name(answer), kvpool_message(kvpool));
+    assert_int_equal(answer, 0);
+    return model;
+}
+
+static void what_was_written_is_read_back(void **state)
+{
+    static uint8_t written[COUNT * BLOCK], read_back[COUNT * BLOCK];
+    uint32_t tokens[COUNT * 16];
+    struct kvpool *kvpool = engine_connect(*state, NULL, 0);
+    const struct kvpool_allocate_options unfilled = {.unfilled = true};
+    struct kvpool_result result;
+
+    tokens_make(tokens, COUNT * 16, 51);
+    struct kvpool_prompt prompt = {
+        .model = opaque_register(kvpool), .tokens = tokens, .num_tokens = COUNT * 16};
+    assert_int_equal(kvpool_allocate(kvpool, 1, &prompt, &unfilled, NULL), 0);
+    bytes_make(written, sizeof(written), 1);
+    struct kvpool_blocks blocks = {
+        .sequence = 1, .num_blocks = COUNT, .data = written, .data_bytes = sizeof(written)};
+    int answer = kvpool_write(kvpool, &blocks);
+    if (answer)
+        print_error("write: %s: %s\n", kvpool_status_name(answer), kvpool_message(kvpool));
+    assert_int_equal(answer, 0);
+    assert_int_equal(kvpool_fill(kvpool, 1), 0);
+    assert_int_equal(kvpool_publish(kvpool, 1), 0);
+    assert_int_equal(kvpool_write(kvpool, &blocks), KVPOOL_INVALID); /* others see them now */
+
+    struct kvpool *reader = engine_connect(*state, NULL, 0);
+    prompt.model = opaque_register(reader);
+    prompt.raw = true;
+    assert_int_equal(kvpool_allocate(reader, 9, &prompt, NULL, &result), 0);
+    assert_int_equal(result.matched, COUNT * 16);
+    blocks = (struct kvpool_blocks){
+        .sequence = 9, .num_blocks = COUNT, .data = read_back, .data_bytes = sizeof(read_back)};
+    assert_int_equal(kvpool_read(reader, &blocks), 0);
+    assert_memory_equal(read_back, written, sizeof(written));
+    blocks.first_block = 1;
+    assert_int_not_equal(kvpool_read(reader, &blocks), 0); /* beyond the sequence */
+    kvpool_disconnect(kvpool);
+    kvpool_disconnect(reader);
+}
+
+static void staging_carries_more_than_one_slice(void **state)
+{
+    enum { MANY = 20 };
+    uint32_t tokens[MANY * 16];
+    struct kvpool *kvpool = engine_connect(*state, NULL, 0);
+    const struct kvpool_allocate_options unfilled = {.unfilled = true};
+    uint64_t size, ticket;
+    struct kvpool_result result;
+
+    uint8_t *staging = kvpool_staging(kvpool, &size);
+    assert_true(size >= MANY * BLOCK);
+    tokens_make(tokens, MANY * 16, 52);
+    const struct kvpool_prompt prompt = {
+        .model = opaque_register(kvpool), .tokens = tokens, .num_tokens = MANY * 16};
+    uint8_t *expected = malloc(MANY * BLOCK);
+    for (uint64_t sequence = 1; sequence <= 3; sequence++) {
+        tokens[0] = (uint32_t)sequence;
+        assert_int_equal(kvpool_allocate(kvpool, sequence, &prompt, &unfilled, NULL), 0);
+        bytes_make(staging, MANY * BLOCK, (uint32_t)sequence);
+        const struct kvpool_blocks blocks = {.sequence = sequence, .num_blocks = MANY};
+        assert_int_equal(kvpool_write(kvpool, &blocks), 0);
+    }
+    for (uint64_t sequence = 1; sequence <= 3; sequence++) {
+        const struct kvpool_blocks blocks = {.sequence = sequence, .num_blocks = MANY};
+        assert_int_equal(kvpool_read(kvpool, &blocks), KVPOOL_INVALID); /* not filled */
+        assert_int_equal(kvpool_fill(kvpool, sequence), 0);
+        memset(staging, 0, MANY * BLOCK);
+        assert_int_equal(kvpool_read(kvpool, &blocks), 0);
+        bytes_make(expected, MANY * BLOCK, (uint32_t)sequence);
+        assert_memory_equal(staging, expected, MANY * BLOCK);
+    }
+    /* While it is copied, another verb of the sequence waits its turn. */
+    const struct kvpool_blocks blocks = {.sequence = 3, .num_blocks = MANY};
+    const struct kvpool_request read = {.verb = KVPOOL_READ, .blocks = &blocks};
+    assert_int_equal(kvpool_submit(kvpool, &read, &ticket), 0);
+    assert_int_equal(kvpool_flush(kvpool), 0);
+    int answer = kvpool_release(kvpool, 3);
+    assert_true(answer == 0 || answer == KVPOOL_BUSY);
+    (void)kvpool_wait(kvpool, ticket, &result);
+    free(expected);
+    kvpool_disconnect(kvpool);
+}
+
+/* ---- mapped --------------------------------------------------------------------------------- */
+
+struct table {
+    uint32_t slots[32], generations[32];
+    struct kvpool_table table;
+};
+
+static void *slot_at(const struct kvpool_arena *arena, uint32_t slot)
+{
+    return (char *)arena->base + (slot - 1) * arena->stride_bytes;
+}
+
+static void mapped_engines_share_through_their_arena(void **state)
+{
+    uint32_t tokens[COUNT * 16];
+    static uint8_t expected[BLOCK];
+    struct kvpool *writer = engine_connect(*state, NULL, KVPOOL_MAPPED);
+    struct kvpool *reader = engine_connect(*state, NULL, KVPOOL_MAPPED);
+    struct kvpool_arena to, from;
+    struct kvpool_result result;
+    struct table table;
+
+    table.table = (struct kvpool_table){
+        .slots = table.slots, .generations = table.generations, .max = 32};
+    const struct kvpool_allocate_options options = {
+        .unfilled = true, .tables = &table.table, .num_tables = 1};
+    tokens_make(tokens, COUNT * 16, 53);
+    struct kvpool_prompt prompt = {
+        .model = opaque_register(writer), .tokens = tokens, .num_tokens = COUNT * 16};
+    assert_int_equal(kvpool_open_arena(writer, prompt.model, 0, NULL, &to), 0);
+    assert_true(to.is_writable);
+    assert_int_equal(kvpool_allocate(writer, 1, &prompt, &options, NULL), 0);
+    assert_int_equal(table.table.num, COUNT);
+    for (uint32_t at = 0; at < COUNT; at++)
+        bytes_make(slot_at(&to, table.slots[at]), BLOCK, 100 + at);
+    assert_int_equal(kvpool_fill(writer, 1), 0);
+    assert_int_equal(kvpool_publish(writer, 1), 0);
+
+    prompt.model = opaque_register(reader);
+    prompt.raw = true;
+    assert_int_equal(kvpool_open_arena(reader, prompt.model, 0, NULL, &from), 0);
+    assert_int_equal(kvpool_allocate(reader, 2, &prompt, &options, &result), 0);
+    assert_int_equal(result.matched, COUNT * 16);
+    for (uint32_t at = 0; at < COUNT; at++) {
+        bytes_make(expected, BLOCK, 100 + at);
+        assert_memory_equal(slot_at(&from, table.slots[at]), expected, BLOCK);
+    }
+    assert_int_equal(kvpool_open_arena(reader, prompt.model, 0, "nowhere", &from),
+                     KVPOOL_NOT_FOUND);
+    kvpool_close_arena(&to);
+    kvpool_close_arena(&from);
+    kvpool_disconnect(writer);
+    kvpool_disconnect(reader);
+}
+
+/* Slots that a dead engine could write are reused only once its process is gone. */
+static void slots_stay_quarantined_while_their_writer_lives(void **state)
+{
+    int ready[2], go[2];
+    char byte;
+
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(go), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        uint32_t tokens[COUNT * 16];
+        struct kvpool_arena arena;
+        struct kvpool *kvpool = engine_connect(*state, NULL, KVPOOL_MAPPED);
+        tokens_make(tokens, COUNT * 16, 54);
+        const struct kvpool_prompt prompt = {
+            .model = opaque_register(kvpool), .tokens = tokens, .num_tokens = COUNT * 16};
+        (void)kvpool_open_arena(kvpool, prompt.model, 0, NULL, &arena);
+        (void)kvpool_allocate(kvpool, 1, &prompt, NULL, NULL);
+        kvpool_disconnect(kvpool); /* it keeps its mapping */
+        (void)!write(ready[1], "r", 1);
+        (void)!read(go[0], &byte, 1);
+        _exit(0);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    stat_await(*state, "pool_sequences", 0, 5000);
+    stat_await(*state, "pool_quarantined", COUNT, 5000);
+    assert_int_equal(write(go[1], "g", 1), 1);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    stat_await(*state, "pool_quarantined", 0, 5000);
+    stat_await(*state, "pool_sessions", 0, 5000);
+    for (int i = 0; i < 2; i++) {
+        (void)close(ready[i]);
+        (void)close(go[i]);
+    }
+}
+
+/* A tenant that pulls its arena away harms itself: its session ends, the daemon lives. */
+static void a_tenant_that_takes_more_than_its_granules_is_ended(void **state)
+{
+    uint32_t tokens[32];
+    struct kvpool *kvpool = engine_connect(*state, NULL, KVPOOL_MAPPED);
+    struct kvpool *other = engine_connect(*state, "token-of-tenant-b-0123", 0);
+    struct kvpool_arena arena;
+
+    tokens_make(tokens, 32, 55);
+    const struct kvpool_prompt prompt = {
+        .model = opaque_register(kvpool), .tokens = tokens, .num_tokens = 32};
+    assert_int_equal(kvpool_open_arena(kvpool, prompt.model, 0, NULL, &arena), 0);
+    assert_int_equal(kvpool_allocate(kvpool, 1, &prompt, NULL, NULL), 0);
+    memset((char *)arena.base + arena.num_bytes - (1 << 20), 1, 1 << 20);
+    uint64_t end = now_ms() + 10000;
+    while (kvpool_publish(kvpool, 1) == 0 && now_ms() < end)
+        (void)usleep(10000);
+    assert_int_equal(kvpool_publish(kvpool, 1), KVPOOL_DISCONNECTED);
+    assert_int_equal(opaque_register(other), 0); /* which is answered */
+    kvpool_close_arena(&arena);
+    kvpool_disconnect(kvpool);
+    kvpool_disconnect(other);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, finish)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_was_written_is_read_back),
+        TEST(staging_carries_more_than_one_slice),
+        TEST(mapped_engines_share_through_their_arena),
+        TEST(slots_stay_quarantined_while_their_writer_lives),
+        TEST(a_tenant_that_takes_more_than_its_granules_is_ended),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

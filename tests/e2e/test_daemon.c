@@ -1,0 +1,260 @@
+/* tests/e2e/test_daemon.c - the daemon's own life: start, reload, drain, sleep, sudden death. */
+#include "tests/e2e/daemon.h"
+
+#include "tests/support/test.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static uint32_t model_of(struct kvpool *kvpool)
+{
+    uint32_t model = 0;
+
+    assert_int_equal(kvpool_register_model(kvpool, &small_model, &model, NULL), 0);
+    return model;
+}
+
+static void it_answers_soon_whatever_the_pools_size(void **state)
+{
+    struct daemon daemon;
+    uint64_t begin = now_ms();
+
+    (void)state;
+    daemon_start(&daemon, "pool-bytes: 64GiB\nmax-blocks: 4194304\n");
+    uint64_t took = now_ms() - begin;
+    print_message("answers after %lu ms\n", took);
+    assert_true(took < 2000); /* 200 ms on a quiet machine without sanitizers */
+    struct kvpool *kvpool = engine_connect(&daemon, NULL, 0);
+    assert_non_null(kvpool);
+    kvpool_disconnect(kvpool);
+    assert_int_equal(daemon_stop(&daemon, SIGTERM), 0);
+    daemon_finish(&daemon);
+}
+
+static void one_daemon_a_state_directory(void **state)
+{
+    struct daemon daemon;
+    char config[128];
+    int status;
+
+    (void)state;
+    daemon_start(&daemon, "pool-bytes: 16MiB\n");
+    (void)snprintf(config, sizeof(config), "%s/kvpoold.yaml", daemon.dir);
+    pid_t pid = fork();
+    if (pid == 0) {
+        execl(getenv("KVPOOLD"), "kvpoold", "--config", config, (char *)NULL);
+        _exit(127);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(WEXITSTATUS(status), EXIT_FAILURE);
+    struct kvpool *kvpool = engine_connect(&daemon, NULL, 0); /* the first one lives on */
+    assert_non_null(kvpool);
+    kvpool_disconnect(kvpool);
+    daemon_finish(&daemon);
+}
+
+static void secrets_are_kept_and_only_for_their_owner(void **state)
+{
+    struct daemon daemon;
+    struct stat status;
+    char path[128];
+
+    (void)state;
+    daemon_start(&daemon, "pool-bytes: 16MiB\n");
+    (void)snprintf(path, sizeof(path), "%s/state/secrets/a", daemon.dir);
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0600);
+    assert_int_equal(status.st_size, 32);
+    ino_t inode = status.st_ino;
+    assert_int_equal(daemon_stop(&daemon, SIGTERM), 0);
+    daemon_restart(&daemon);
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(status.st_ino, inode);
+    assert_int_equal(daemon_stop(&daemon, SIGTERM), 0);
+    assert_int_equal(chmod(path, 0644), 0); /* others may read it: refused */
+    pid_t pid = fork();
+    int result;
+    (void)snprintf(path, sizeof(path), "%s/kvpoold.yaml", daemon.dir);
+    if (pid == 0) {
+        execl(getenv("KVPOOLD"), "kvpoold", "--config", path, (char *)NULL);
+        _exit(127);
+    }
+    assert_int_equal(waitpid(pid, &result, 0), pid);
+    assert_int_equal(WEXITSTATUS(result), EXIT_FAILURE);
+    daemon_finish(&daemon);
+}
+
+static void sigterm_waits_for_sequences_but_not_forever(void **state)
+{
+    struct daemon daemon;
+    uint32_t tokens[64];
+    int status;
+
+    (void)state;
+    daemon_start(&daemon, "pool-bytes: 16MiB\ndrain: 20s\n");
+    struct kvpool *kvpool = engine_connect(&daemon, NULL, 0);
+    tokens_make(tokens, 64, 41);
+    const struct kvpool_prompt prompt = {
+        .model = model_of(kvpool), .tokens = tokens, .num_tokens = 64};
+    assert_int_equal(kvpool_allocate(kvpool, 1, &prompt, NULL, NULL), 0);
+    assert_int_equal(kill(daemon.pid, SIGTERM), 0);
+    uint64_t end = now_ms() + 5000;
+    int answer = 0;
+    for (uint64_t id = 2; answer == 0 && now_ms() < end; id++)
+        answer = kvpool_allocate(kvpool, id, &prompt, NULL, NULL);
+    assert_int_equal(answer, KVPOOL_DRAINING);
+    assert_int_equal(kvpool_append(kvpool, 1, tokens, 10, NULL), 0); /* what runs goes on */
+    assert_int_equal(waitpid(daemon.pid, &status, WNOHANG), 0);
+    kvpool_disconnect(kvpool);
+    assert_int_equal(waitpid(daemon.pid, &status, 0), daemon.pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    daemon.pid = 0;
+    daemon_finish(&daemon);
+}
+
+static void a_second_sigterm_does_not_wait(void **state)
+{
+    struct daemon daemon;
+    uint32_t tokens[64];
+
+    (void)state;
+    daemon_start(&daemon, "pool-bytes: 16MiB\ndrain: 1h\n");
+    struct kvpool *kvpool = engine_connect(&daemon, NULL, 0);
+    tokens_make(tokens, 64, 42);
+    const struct kvpool_prompt prompt = {
+        .model = model_of(kvpool), .tokens = tokens, .num_tokens = 64};
+    assert_int_equal(kvpool_allocate(kvpool, 1, &prompt, NULL, NULL), 0);
+    assert_int_equal(kill(daemon.pid, SIGTERM), 0);
+    (void)usleep(100000);
+    assert_int_equal(daemon_stop(&daemon, SIGTERM), 0);
+    assert_int_equal(kvpool_release(kvpool, 1), KVPOOL_DISCONNECTED);
+    kvpool_disconnect(kvpool);
+    daemon_finish(&daemon);
+}
+
+static void a_killed_daemon_is_reconnected_to(void **state)
+{
+    struct daemon daemon;
+    uint32_t tokens[64];
+    struct kvpool_result result;
+
+    (void)state;
+    daemon_start(&daemon, "pool-bytes: 16MiB\n");
+    for (int i = 0; i < 5; i++) {
+        struct kvpool *kvpool = engine_connect(&daemon, NULL, 0);
+        tokens_make(tokens, 64, 43);
+        const struct kvpool_prompt prompt = {
+            .model = model_of(kvpool), .tokens = tokens, .num_tokens = 64};
+        assert_int_equal(kvpool_allocate(kvpool, 1, &prompt, NULL, NULL), 0);
+        assert_int_equal(kvpool_publish(kvpool, 1), 0);
+        assert_int_equal(daemon_stop(&daemon, SIGKILL), 128 + SIGKILL);
+        assert_int_equal(kvpool_release(kvpool, 1), KVPOOL_DISCONNECTED);
+        daemon_restart(&daemon);
+        assert_int_equal(kvpool_reconnect(kvpool), 0);
+        assert_int_equal(kvpool_allocate(kvpool, 1, &prompt, NULL, &result), 0);
+        assert_int_equal(result.matched, 0); /* memory does not outlive the daemon yet */
+        kvpool_disconnect(kvpool);
+    }
+    daemon_finish(&daemon);
+}
+
+static void sighup_reads_tenants_again(void **state)
+{
+    struct daemon daemon;
+    char path[128], dir[128];
+    uint64_t end = now_ms() + 5000;
+    struct kvpool *kvpool = NULL;
+
+    (void)state;
+    daemon_start(&daemon, "pool-bytes: 16MiB\n");
+    (void)snprintf(path, sizeof(path), "%s/token-c", daemon.dir);
+    FILE *out = fopen(path, "w");
+    assert_non_null(out);
+    assert_int_equal(fchmod(fileno(out), 0600), 0);
+    fputs("token-of-tenant-c-0123\n", out);
+    fclose(out);
+    (void)snprintf(path, sizeof(path), "%s/kvpoold.yaml", daemon.dir);
+    out = fopen(path, "a");
+    assert_non_null(out);
+    fprintf(out, "  - {name: c, token-file: %s/token-c, limit: 1MiB}\n", daemon.dir);
+    fprintf(out, "domains:\n  - {name: commons, readers: [c], fillers: [a]}\n");
+    fclose(out);
+    assert_int_equal(kill(daemon.pid, SIGHUP), 0);
+    (void)snprintf(dir, sizeof(dir), "%s/run", daemon.dir);
+    const struct kvpool_options options = {
+        .struct_bytes = sizeof(options), .dir = dir, .token = "token-of-tenant-c-0123"};
+    while (kvpool_connect(&options, &kvpool) != 0 && now_ms() < end)
+        (void)usleep(5000);
+    assert_non_null(kvpool);
+    kvpool_disconnect(kvpool);
+
+    out = fopen(path, "a"); /* a mistake: all stays as it is */
+    fprintf(out, "no-such-setting: 1\n");
+    fclose(out);
+    assert_int_equal(kill(daemon.pid, SIGHUP), 0);
+    (void)usleep(100000);
+    assert_int_equal(kvpool_connect(&options, &kvpool), 0);
+    kvpool_disconnect(kvpool);
+    daemon_finish(&daemon);
+}
+
+/* Clock ticks of CPU that a process used. */
+static unsigned long ticks_of(pid_t pid)
+{
+    char path[64];
+    unsigned long user = 0, system = 0;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    FILE *in = fopen(path, "r");
+    assert_non_null(in);
+    assert_int_equal(fscanf(in, "%*d %*s %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu",
+                            &user, &system), 2);
+    fclose(in);
+    return user + system;
+}
+
+static void an_idle_daemon_with_idle_rings_sleeps(void **state)
+{
+    struct daemon daemon;
+    uint32_t tokens[64];
+
+    (void)state;
+    daemon_start(&daemon, "pool-bytes: 16MiB\n");
+    struct kvpool *kvpool = engine_connect(&daemon, NULL, 0);
+    tokens_make(tokens, 64, 44);
+    const struct kvpool_prompt prompt = {
+        .model = model_of(kvpool), .tokens = tokens, .num_tokens = 64};
+    const struct kvpool_row row = {1, tokens, 64};
+    const struct kvpool_allocate_options unfilled = {.unfilled = true};
+    uint64_t step;
+    assert_int_equal(kvpool_allocate(kvpool, 1, &prompt, &unfilled, NULL), 0);
+    assert_int_equal(kvpool_step(kvpool, &row, 1, &step), 0); /* the rings were used */
+    (void)usleep(200000);
+    unsigned long before = ticks_of(daemon.pid);
+    (void)sleep(3);
+    unsigned long used = ticks_of(daemon.pid) - before;
+    print_message("%lu ticks in 3 s\n", used);
+    assert_true(used <= 3); /* of 300: once a second it looks at the clock */
+    kvpool_disconnect(kvpool);
+    daemon_finish(&daemon);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_answers_soon_whatever_the_pools_size),
+        cmocka_unit_test(one_daemon_a_state_directory),
+        cmocka_unit_test(secrets_are_kept_and_only_for_their_owner),
+        cmocka_unit_test(sigterm_waits_for_sequences_but_not_forever),
+        cmocka_unit_test(a_second_sigterm_does_not_wait),
+        cmocka_unit_test(a_killed_daemon_is_reconnected_to),
+        cmocka_unit_test(sighup_reads_tenants_again),
+        cmocka_unit_test(an_idle_daemon_with_idle_rings_sleeps),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
