@@ -265,6 +265,16 @@ void session_end(struct server *server, struct session *session, const char *rea
     session_settle(server, session);
 }
 
+void sessions_end_lost(struct server *server)
+{
+    struct sessions *sessions = &server->sessions;
+
+    for (uint32_t at = 0; at < sessions->max; at++) {
+        if (sessions->sessions[at].state == SESSION_OPEN && sessions->sessions[at].is_lost)
+            session_end(server, &sessions->sessions[at], "does not read its replies");
+    }
+}
+
 int session_send_arena(struct server *server, struct session *session,
                        const struct arena_packet *packet, int fd)
 {
