@@ -190,6 +190,7 @@ static void sequence_entry(struct server *server, struct session *session,
         break;
     default:
         ref.sequence = entry->object;
+        ref.num_tokens = entry->verb == RING_PUBLISH ? entry->value : 0;
         dispatch(server, session, entry,
                  entry->verb == RING_PUBLISH ? REQUEST(PUBLISH) : REQUEST(RELEASE), &ref);
     }

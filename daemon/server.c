@@ -275,8 +275,10 @@ int server_run(struct server *server)
             server->has_more = pool_advance(server->pool, ADVANCE_BLOCKS);
         is_busy |= settle(server) || server->has_more;
         router_flush(server);
-        if (server->has_lost)
+        if (server->router.has_lost) {
+            server->router.has_lost = false;
             sessions_end_lost(server);
+        }
         router_is_busy |= router_may_have_more(server);
         is_busy |= router_is_busy;
         events_flush(server->events);

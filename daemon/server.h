@@ -88,7 +88,7 @@ struct server {
     uint64_t now_ms;
     uint64_t last_second_ms, last_stats_ms;
     uint64_t drain_end_ms;
-    bool is_timer_fast, is_draining, is_stopping, has_more, has_lost;
+    bool is_timer_fast, is_draining, is_stopping, has_more;
     int lock_fd;
     const char *config_path;
 };

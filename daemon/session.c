@@ -268,19 +268,13 @@ void session_end(struct server *server, struct session *session, const char *rea
     session_settle(server, session);
 }
 
-void session_lose(struct server *server, struct session *session)
-{
-    session->is_lost = true;
-    server->has_lost = true;
-}
-
 void sessions_end_lost(struct server *server)
 {
-    server->has_lost = false;
-    for (uint32_t at = 0; at < server->sessions.max; at++) {
-        struct session *session = &server->sessions.sessions[at];
-        if (session->state == SESSION_OPEN && session->is_lost)
-            session_end(server, session, "does not read its replies");
+    struct sessions *sessions = &server->sessions;
+
+    for (uint32_t at = 0; at < sessions->max; at++) {
+        if (sessions->sessions[at].state == SESSION_OPEN && sessions->sessions[at].is_lost)
+            session_end(server, &sessions->sessions[at], "does not read its replies");
     }
 }
 

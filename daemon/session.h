@@ -60,14 +60,14 @@ struct session {
     struct ring_state ring;
     struct source ring_source;
 
-    uint32_t connection;      /* the first one, or UINT32_MAX */
-    uint32_t num_attached;    /* connections and processes that may write what it could */
-    bool can_write_arenas;    /* was given a writable descriptor */
-    bool is_lost;             /* to be ended at the end of this pass */
-    bool is_detached;         /* pool_session_detach() was said, or need not be */
-    uint32_t sequences;       /* head of its records */
-    uint32_t num_outstanding; /* requests not answered yet */
-    uint32_t num_attends;     /* that worker threads are carrying out */
+    uint32_t connection;   /* the first one, or UINT32_MAX */
+    uint32_t num_attached; /* connections and processes that may write what it could */
+    bool is_lost; /* does not read its replies: ends once nothing of it is being answered */
+    bool can_write_arenas;                    /* was given a writable descriptor */
+    bool is_detached;                         /* pool_session_detach() was said, or need not be */
+    uint32_t sequences;                       /* head of its records */
+    uint32_t num_outstanding;                 /* requests not answered yet */
+    uint32_t num_attends;                     /* that worker threads are carrying out */
     uint16_t num_q_heads[SESSION_MAX_MODELS]; /* by model; 0: not registered here */
 };
 
@@ -115,8 +115,7 @@ static inline bool session_has_model(const struct session *session, uint32_t mod
 
 /* Ends it, for @reason (a word for the log). */
 void session_end(struct server *server, struct session *session, const char *reason);
-/* Ends it too, but later: from inside of what goes through its requests. */
-void session_lose(struct server *server, struct session *session);
+/* Those whose peers were found not to read (router.c). */
 void sessions_end_lost(struct server *server);
 /* An attend of an ending session ended; frees what nobody uses any more. */
 void session_settle(struct server *server, struct session *session);

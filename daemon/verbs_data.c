@@ -136,7 +136,7 @@ static int frame_copy(struct call *call, const struct blocks *blocks, uint64_t n
     } else {
         data = router_frame(server, call->origin, num_bytes);
         if (!data)
-            return STATUS_OVERLOADED;
+            return refuse(reply, STATUS_OVERLOADED, "too many replies wait to be read");
     }
     int status = slice_copy(server, call->waiting, blocks, data, num_bytes);
     if (status && !call->waiting->copy.is_write)

@@ -48,7 +48,10 @@ int handle_publish(struct call *call, wire_reply *reply)
     if (status)
         return status;
     call->waiting->want_table = wire->want_table;
-    return status_of_pool(pool_publish(call->server->pool, name_of(call, wire->sequence)));
+    struct pool_name name = name_of(call, wire->sequence);
+    return status_of_pool(wire->num_tokens > 0
+                              ? pool_publish_up_to(call->server->pool, name, wire->num_tokens)
+                              : pool_publish(call->server->pool, name));
 }
 
 int handle_fill(struct call *call, wire_reply *reply)

@@ -218,6 +218,7 @@ int handle_step(struct call *call, wire_reply *reply)
     record->num_sequences = (uint32_t)wire->n_rows;
     record->num_rows = num_rows;
     record->num_layers = server->models.models[model].num_layers;
+    record->num_q_heads = call->session->num_q_heads[model];
     for (size_t row = 0; row < wire->n_rows; row++)
         steps->rows[(size_t)at * steps->max_rows + row] = (struct step_row_record){
             steps->pool_rows[row].sequence, (uint32_t)steps->pool_rows[row].tokens.count};
@@ -303,9 +304,8 @@ static int group_plan(struct server *server, struct step_record *record, uint32_
 {
     struct steps *steps = &server->steps;
     const struct model *model = &server->models.models[record->model];
-    const struct session *session = &server->sessions.sessions[record->session];
     const struct gpu_attend_shape shape = {.num_layers = model->groups[group].num_layers,
-                                           .num_q_heads = session->num_q_heads[record->model],
+                                           .num_q_heads = record->num_q_heads,
                                            .num_kv_heads = model->num_kv_heads,
                                            .k_dim = model->k_dim,
                                            .v_dim = model->v_dim,
@@ -363,7 +363,7 @@ static const char *spans_check(const struct call *call, const struct step_record
                                const Kvpool__Wire__Attend *wire)
 {
     const struct model *model = &call->server->models.models[record->model];
-    uint64_t q_heads = call->session->num_q_heads[record->model], rows = record->num_rows;
+    uint64_t q_heads = record->num_q_heads, rows = record->num_rows;
     uint64_t data_bytes = call->session->ring.data_bytes;
     uint64_t size = wire->dtype == WIRE_F32 ? 4 : 2;
     const struct {
