@@ -74,6 +74,8 @@ struct kvpool {
     char *dir, *token;
     bool is_operator, is_connected;
 
+    uint64_t attach_session; /* kvpool_attach() only: not 0 */
+    const void *attach_token;
     int session_fd;
     struct welcome welcome;
     void *zmq, *socket;

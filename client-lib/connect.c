@@ -211,6 +211,31 @@ int kvpool_connect_operator(const struct kvpool_options *options, struct kvpool 
     return connect_as(options, true, out_kvpool);
 }
 
+int kvpool_attach(const struct kvpool_options *options, uint64_t session, const void *token,
+                  int *out_fd)
+{
+    struct kvpool *client;
+
+    if (session == 0 || (options && options->struct_bytes < sizeof(options->struct_bytes)))
+        return -EINVAL;
+    int err = client_create(options, &client);
+    if (err)
+        return err;
+    free(client->token); /* of a tenant: the session has one already */
+    client->token = NULL;
+    client->attach_session = session;
+    client->attach_token = token;
+    err = session_open(client, client_now_ms() + WELCOME_MS);
+    if (client->options.out_message)
+        client_say(client->options.out_message, client->message);
+    if (!err) {
+        *out_fd = client->session_fd;
+        client->session_fd = -1;
+    }
+    client_destroy(client);
+    return err;
+}
+
 void kvpool_disconnect(struct kvpool *client)
 {
     client_destroy(client);
@@ -240,6 +265,11 @@ bool kvpool_is_connected(const struct kvpool *client)
 uint64_t kvpool_session(const struct kvpool *client)
 {
     return client->is_operator ? 0 : client->welcome.session_id;
+}
+
+const uint8_t *kvpool_session_token(const struct kvpool *client)
+{
+    return client->welcome.session_token;
 }
 
 const char *kvpool_message(const struct kvpool *client)

@@ -104,6 +104,8 @@ static int encode_sequence(struct wire_arena *build, const struct kvpool_request
     kvpool__wire__sequence_ref__init(&scratch->sequence);
     scratch->sequence.sequence = request->sequence;
     scratch->sequence.want_table = request->tables != NULL;
+    if (request->verb == KVPOOL_PUBLISH)
+        scratch->sequence.num_tokens = request->length;
     return 0;
 }
 

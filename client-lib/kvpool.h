@@ -174,6 +174,7 @@ struct kvpool_arena {
     uint64_t num_bytes, stride_bytes;
     uint32_t arena;
     bool is_writable;
+    int fd; /* of this memory, for kvpool_map_arena() in another process; closed with the arena */
 };
 
 /*
@@ -183,6 +184,29 @@ struct kvpool_arena {
 int kvpool_open_arena(struct kvpool *kvpool, uint32_t model, uint32_t group, const char *domain,
                       struct kvpool_arena *out_arena);
 void kvpool_close_arena(struct kvpool_arena *arena); /* takes one that is closed */
+
+/* ---- further processes of a mapped session, such as workers of a scheduler ---- */
+
+enum { KVPOOL_SESSION_TOKEN_BYTES = 16 };
+
+/* With kvpool_session(), what a process needs to attach: whoever has both can act as the session.
+ * Valid while connected. */
+const uint8_t *kvpool_session_token(const struct kvpool *kvpool);
+
+/*
+ * In the other process, before it maps anything. Slots that are taken from the session (it ends, or
+ * is kicked) are reused only when every attached process is gone. *out_fd is closed after the last
+ * kvpool_close_arena(). Reads dir and out_message of @options, which may be NULL.
+ * Answers: NOT_FOUND (no such session, or another user's), LIMIT, DRAINING.
+ */
+int kvpool_attach(const struct kvpool_options *options, uint64_t session, const void *token,
+                  int *out_fd);
+
+/*
+ * Maps what the session opened: @arena is a copy of its fields but base and fd; @fd came by fork(),
+ * exec() or SCM_RIGHTS, and is the arena's from now on, unless this fails.
+ */
+int kvpool_map_arena(struct kvpool_arena *arena, int fd);
 
 /* ---- staging: memory that you and the daemon share ---- */
 
@@ -280,7 +304,7 @@ enum kvpool_verb {
     KVPOOL_RESUME,    /* sequence, unfilled, take, tables -> matched, arriving, length */
     KVPOOL_APPEND,    /* sequence, tokens, num_tokens, tables -> length */
     KVPOOL_FILL,      /* sequence, tables -> length */
-    KVPOOL_PUBLISH,   /* sequence, tables -> length */
+    KVPOOL_PUBLISH,   /* sequence, length (0: all complete), tables -> length */
     KVPOOL_PREEMPT,   /* sequence */
     KVPOOL_RELEASE,   /* sequence */
     KVPOOL_FORK,      /* sequence, child, tables -> length */
@@ -313,7 +337,7 @@ struct kvpool_request {
     uint64_t take; /* only so many of the tokens beyond the match */
     const uint32_t *tokens;
     size_t num_tokens;
-    uint64_t length; /* tokens that stay */
+    uint64_t length; /* tokens that stay; publish: that are written, of a mapped session */
     const struct kvpool_row *rows;
     uint32_t num_rows;
     const struct kvpool_attend *attend;
@@ -406,6 +430,13 @@ int kvpool_append(struct kvpool *kvpool, uint64_t sequence, const uint32_t *toke
 int kvpool_fill(struct kvpool *kvpool, uint64_t sequence);
 int kvpool_publish(struct kvpool *kvpool, uint64_t sequence);
 
+/*
+ * Of a KVPOOL_MAPPED connection: K and V of the first @num_tokens are written, and their full
+ * blocks may be found. The rest is published later; an unfilled sequence is filled once all are. As
+ * kvpool_publish(); INVALID: beyond its length, or less than is complete of an unfilled one.
+ */
+int kvpool_publish_up_to(struct kvpool *kvpool, uint64_t sequence, uint64_t num_tokens);
+
 /* NOT_FOUND, BUSY; INVALID while in a step. */
 int kvpool_preempt(struct kvpool *kvpool, uint64_t sequence);
 int kvpool_release(struct kvpool *kvpool, uint64_t sequence);
@@ -421,8 +452,8 @@ int kvpool_read(struct kvpool *kvpool, const struct kvpool_blocks *blocks);
 /*
  * One forward pass: step, then an attend for each layer, in any order; the last one commits. End a
  * step yourself to commit early (INVALID: layers are missing) or to abandon it. By ring, unless
- * KVPOOL_NO_RINGS. NOT_FOUND, QUOTA, NO_BLOCKS, NEVER_FITS, LIMIT, BUSY, STALE. After a TIMEOUT of an
- * attend its tensors are still the daemon's, until the step is ended or the session is.
+ * KVPOOL_NO_RINGS. NOT_FOUND, QUOTA, NO_BLOCKS, NEVER_FITS, LIMIT, BUSY, STALE. After a TIMEOUT of
+ * an attend its tensors are still the daemon's, until the step is ended or the session is.
  */
 int kvpool_step(struct kvpool *kvpool, const struct kvpool_row *rows, uint32_t num_rows,
                 uint64_t *out_step);

@@ -163,18 +163,15 @@ static int arena_fd_take(struct kvpool *client, uint32_t arena, struct arena_pac
     return -1;
 }
 
-static int arena_map(int fd, const struct arena_packet *packet, struct kvpool_arena *out_arena)
+int kvpool_map_arena(struct kvpool_arena *arena, int fd)
 {
-    int protection = PROT_READ | (packet->is_writable ? PROT_WRITE : 0);
-    void *base = mmap(NULL, packet->max_bytes, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    int protection = PROT_READ | (arena->is_writable ? PROT_WRITE : 0);
+    void *base = mmap(NULL, arena->num_bytes, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
 
     if (base == MAP_FAILED)
         return -errno;
-    *out_arena = (struct kvpool_arena){.base = base,
-                                       .num_bytes = packet->max_bytes,
-                                       .stride_bytes = packet->stride_bytes,
-                                       .arena = packet->arena,
-                                       .is_writable = packet->is_writable != 0};
+    arena->base = base;
+    arena->fd = fd;
     return 0;
 }
 
@@ -218,14 +215,23 @@ int kvpool_open_arena(struct kvpool *client, uint32_t model, uint32_t group, con
             return -EPROTO; /* it was answered, but its descriptor never came */
         client_pump(client, left_ms);
     }
-    status = arena_map(fd, &packet, out_arena);
-    close(fd);
+    struct kvpool_arena arena = {.num_bytes = packet.max_bytes,
+                                 .stride_bytes = packet.stride_bytes,
+                                 .arena = packet.arena,
+                                 .is_writable = packet.is_writable != 0};
+    status = kvpool_map_arena(&arena, fd);
+    if (status)
+        close(fd);
+    else
+        *out_arena = arena;
     return status;
 }
 
 void kvpool_close_arena(struct kvpool_arena *arena)
 {
-    if (arena->base)
+    if (arena->base) {
         munmap(arena->base, arena->num_bytes);
+        close(arena->fd);
+    }
     *arena = (struct kvpool_arena){0};
 }

@@ -72,6 +72,11 @@ static int hello_send(struct kvpool *client)
                           .token_bytes = (uint32_t)token_bytes,
                           .staging_bytes = client->options.staging_bytes};
 
+    if (client->attach_session) {
+        hello.flags = HELLO_ATTACH;
+        hello.session_id = client->attach_session;
+        memcpy(hello.session_token, client->attach_token, sizeof(hello.session_token));
+    }
     memcpy(packet, &hello, sizeof(hello));
     if (token_bytes > 0)
         memcpy(packet + sizeof(hello), client->token, token_bytes);

@@ -81,6 +81,13 @@ int kvpool_publish(struct kvpool *client, uint64_t sequence)
     return call_sequence(client, KVPOOL_PUBLISH, sequence);
 }
 
+int kvpool_publish_up_to(struct kvpool *client, uint64_t sequence, uint64_t num_tokens)
+{
+    struct kvpool_request request = {
+        .verb = KVPOOL_PUBLISH, .sequence = sequence, .length = num_tokens};
+    return num_tokens > 0 ? kvpool_call(client, &request, NULL) : 0;
+}
+
 int kvpool_preempt(struct kvpool *client, uint64_t sequence)
 {
     return call_sequence(client, KVPOOL_PREEMPT, sequence);

@@ -9,10 +9,8 @@
 static void refuse_hello(struct server *server, struct connection *connection,
                          enum wire_status status, const char *text)
 {
-    struct refusal refusal = {.magic = REFUSAL_MAGIC,
-                              .major = HELLO_MAJOR,
-                              .minor = HELLO_MINOR,
-                              .status = status};
+    struct refusal refusal = {
+        .magic = REFUSAL_MAGIC, .major = HELLO_MAJOR, .minor = HELLO_MINOR, .status = status};
 
     (void)snprintf(refusal.message, sizeof(refusal.message), "%s", text);
     (void)send(connection->source.fd, &refusal, sizeof(refusal), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -62,7 +60,8 @@ static void attach(struct server *server, struct connection *connection, const s
         refuse_hello(server, connection, STATUS_NOT_FOUND, "no such session, or another user's");
         return;
     }
-    if (server->sessions.num_connections - server->sessions.num_open >
+    /* This one is among those that say hello. */
+    if (server->sessions.num_connections - server->sessions.num_hello - server->sessions.num_open >=
         server->config->max_attached) {
         refuse_hello(server, connection, STATUS_LIMIT, "max_attached processes are attached");
         return;

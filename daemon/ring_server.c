@@ -190,6 +190,7 @@ static void sequence_entry(struct server *server, struct session *session,
         break;
     default:
         ref.sequence = entry->object;
+        ref.num_tokens = entry->verb == RING_PUBLISH ? entry->value : 0;
         dispatch(server, session, entry,
                  entry->verb == RING_PUBLISH ? REQUEST(PUBLISH) : REQUEST(RELEASE), &ref);
     }
@@ -214,8 +215,7 @@ static void carry_out(struct server *server, struct session *session,
 /* Completions that fit behind those that the client has not consumed, as far as it says so. */
 static bool room_left(const struct ring_state *ring)
 {
-    uint64_t consumed =
-        atomic_load_explicit(&ring->header->completions.head, memory_order_acquire);
+    uint64_t consumed = atomic_load_explicit(&ring->header->completions.head, memory_order_acquire);
 
     return ring->tail - consumed + ring->num_pending < RING_ENTRIES;
 }

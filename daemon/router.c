@@ -46,6 +46,15 @@ static int option(void *zmq, int name, int value)
     return zmq_setsockopt(zmq, name, &value, sizeof(value));
 }
 
+/* ZeroMQ counts messages: as many as keep a session's queue below its bytes, but enough to batch.
+ */
+static int queue_messages(const struct config *config)
+{
+    uint64_t count = config->session_queue_bytes / config->message_bytes;
+
+    return count < 8 ? 8 : count > QUEUE_MESSAGES ? QUEUE_MESSAGES : (int)count;
+}
+
 /* Bound by us, with its file mode from the first moment; ZeroMQ takes the descriptor. */
 static int socket_open(struct server *server, struct router_socket *socket, bool is_operator)
 {
@@ -75,7 +84,7 @@ static int socket_open(struct server *server, struct router_socket *socket, bool
     int64_t max_bytes = (int64_t)config->message_bytes;
     if (option(socket->zmq, ZMQ_LINGER, 0) || option(socket->zmq, ZMQ_ROUTER_MANDATORY, 1) ||
         option(socket->zmq, ZMQ_SNDHWM, (int)config->credits + QUEUE_MESSAGES) ||
-        option(socket->zmq, ZMQ_RCVHWM, QUEUE_MESSAGES) ||
+        option(socket->zmq, ZMQ_RCVHWM, queue_messages(config)) ||
         zmq_setsockopt(socket->zmq, ZMQ_MAXMSGSIZE, &max_bytes, sizeof(max_bytes)) ||
         option(socket->zmq, ZMQ_USE_FD, listen_fd) || zmq_bind(socket->zmq, endpoint) ||
         zmq_getsockopt(socket->zmq, ZMQ_FD, &fd, &size))

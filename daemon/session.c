@@ -16,7 +16,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { ACCEPT_BATCH = 16 };
+enum {
+    ACCEPT_BATCH = 16,
+    PEER_PIDFD = 77 /* SO_PEERPIDFD, of Linux 6.5: newer than our headers */
+};
 
 static void connection_free(struct server *server, struct connection *connection);
 
@@ -81,19 +84,18 @@ static int staging_make(struct session *session, uint64_t data_bytes)
     if (ftruncate(session->staging_fd, (off_t)bytes) < 0 ||
         fcntl(session->staging_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
         return -errno;
-    void *memory =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, session->staging_fd, 0);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, session->staging_fd, 0);
     if (memory == MAP_FAILED)
         return -errno;
     session->staging = memory;
     session->staging_bytes = bytes;
     ring_header_init(memory, data_bytes);
-    session->ring = (struct ring_state){
-        .header = memory,
-        .submissions = (void *)((char *)memory + RING_SUBMISSIONS_OFFSET),
-        .completions = (void *)((char *)memory + RING_COMPLETIONS_OFFSET),
-        .data = (uint8_t *)memory + RING_DATA_OFFSET,
-        .data_bytes = data_bytes};
+    session->ring =
+        (struct ring_state){.header = memory,
+                            .submissions = (void *)((char *)memory + RING_SUBMISSIONS_OFFSET),
+                            .completions = (void *)((char *)memory + RING_COMPLETIONS_OFFSET),
+                            .data = (uint8_t *)memory + RING_DATA_OFFSET,
+                            .data_bytes = data_bytes};
     return 0;
 }
 
@@ -353,8 +355,7 @@ static void process_ended(struct server *server, struct source *source, uint32_t
         server->sessions.counters.ended_by_process++;
         session_end(server, &server->sessions.sessions[connection->session], "process ended");
     } else if (connection->state == CONNECTION_ATTACHED ||
-               connection->state == CONNECTION_LINGERING ||
-               connection->state == CONNECTION_HELLO) {
+               connection->state == CONNECTION_LINGERING || connection->state == CONNECTION_HELLO) {
         connection_free(server, connection);
     }
 }
@@ -391,11 +392,8 @@ static int peer_find(int fd, struct connection *connection)
         return -errno;
     connection->pid = peer.pid;
     connection->uid = peer.uid;
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77
-#endif
     size = sizeof(connection->process.fd);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &connection->process.fd, &size) == 0)
+    if (getsockopt(fd, SOL_SOCKET, PEER_PIDFD, &connection->process.fd, &size) == 0)
         return 0;
     /* Before Linux 6.5: by number. It is that process, or one that lives and is watched instead. */
     connection->process.fd = (int)syscall(SYS_pidfd_open, peer.pid, 0);
@@ -413,12 +411,11 @@ static void connection_begin(struct server *server, int fd)
         return;
     }
     uint32_t index = (uint32_t)(connection - sessions->connections);
-    *connection = (struct connection){
-        .state = CONNECTION_HELLO,
-        .source = {.fd = fd, .ready = socket_ready, .index = index},
-        .process = {.fd = -1, .ready = process_ended, .index = index},
-        .since_ms = server->now_ms,
-        .session = NO_INDEX};
+    *connection = (struct connection){.state = CONNECTION_HELLO,
+                                      .source = {.fd = fd, .ready = socket_ready, .index = index},
+                                      .process = {.fd = -1, .ready = process_ended, .index = index},
+                                      .since_ms = server->now_ms,
+                                      .session = NO_INDEX};
     sessions->num_connections++;
     sessions->num_hello++;
     if (peer_find(fd, connection) || source_add(server, &connection->source, EPOLLIN) ||
@@ -467,8 +464,8 @@ int sessions_init(struct server *server)
         return -ENOMEM;
     int err = config_socket_path(config, CONFIG_SESSION_SOCKET, path, sizeof(path));
     if (!err)
-        err = listen_unix(path, SOCK_SEQPACKET, (mode_t)config->session_mode,
-                          &sessions->listener.fd);
+        err =
+            listen_unix(path, SOCK_SEQPACKET, (mode_t)config->session_mode, &sessions->listener.fd);
     return err ? err : source_add(server, &sessions->listener, EPOLLIN);
 }
 

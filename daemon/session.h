@@ -4,10 +4,10 @@
  *   free -> HELLO (connected, said nothing yet) -> OPEN -> ENDING (attends run, or processes that
  *   could write its slots live) -> free
  *
- * The connection is the session. It ends when the connection closes, or when the process that opened
- * it ends (pidfd: also while a forked child still has the socket). Further processes attach with
- * connections of their own, which keep nothing alive but the quarantine of what the session could
- * write (DESIGN.md 6).
+ * The connection is the session. It ends when the connection closes, or when the process that
+ * opened it ends (pidfd: also while a forked child still has the socket). Further processes attach
+ * with connections of their own, which keep nothing alive but the quarantine of what the session
+ * could write (DESIGN.md 6).
  */
 #pragma once
 

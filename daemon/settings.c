@@ -52,7 +52,7 @@ const struct setting settings[] = {
 
     {"max-sessions",        COUNT,    FIXED, AT(max_sessions),        "256",         1, 65536,    "live engines"},
     {"max-tenant-sessions", COUNT,    LIVE,  AT(max_tenant_sessions), "64",          1, 65536,    "live engines of one tenant"},
-    {"max-attached",        COUNT,    FIXED, AT(max_attached),        "16",          0, 1024,     "further processes of a session that map its arenas"},
+    {"max-attached",        COUNT,    FIXED, AT(max_attached),        "16",          0, 1024,     "further processes, of all sessions together, that map arenas"},
     {"staging-bytes",       SIZE,     FIXED, AT(staging_bytes),       "64MiB", 64 * KiB,  4 * GiB, "data region of a session's staging memory, at most"},
     {"staging-min-bytes",   SIZE,     FIXED, AT(staging_min_bytes),   "1MiB",  64 * KiB,  4 * GiB, "what a session gets at least"},
     {"worker-threads",      COUNT,    FIXED, AT(worker_threads),      "0",           0, 1024,     "threads for large attends; 0: one less than there are CPUs"},

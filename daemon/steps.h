@@ -17,9 +17,9 @@ struct session;
 struct waiting;
 
 enum {
-    STEP_MAX_TOKENS = 16384,  /* rows of one step */
+    STEP_MAX_TOKENS = 16384,   /* rows of one step */
     STEP_MAX_ENTRIES = 262144, /* table entries of one step and group */
-    STEP_PLANS = 32           /* of all open steps; over it: LIMIT */
+    STEP_PLANS = 32            /* of all open steps; over it: LIMIT */
 };
 
 struct step_record {

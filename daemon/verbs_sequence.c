@@ -48,7 +48,10 @@ int handle_publish(struct call *call, wire_reply *reply)
     if (status)
         return status;
     call->waiting->want_table = wire->want_table;
-    return status_of_pool(pool_publish(call->server->pool, name_of(call, wire->sequence)));
+    struct pool_name name = name_of(call, wire->sequence);
+    return status_of_pool(wire->num_tokens > 0
+                              ? pool_publish_up_to(call->server->pool, name, wire->num_tokens)
+                              : pool_publish(call->server->pool, name));
 }
 
 int handle_fill(struct call *call, wire_reply *reply)
@@ -77,8 +80,8 @@ int handle_fork(struct call *call, wire_reply *reply)
     int answer = pool_fork(server->pool, name_of(call, wire->sequence), wire->child);
     if (answer)
         return status_of_pool(answer);
-    struct sequence_record *child = sequences_add(&server->sequences, &call->session->sequences,
-                                                  record->session, wire->child);
+    struct sequence_record *child =
+        sequences_add(&server->sequences, &call->session->sequences, record->session, wire->child);
     if (!child) { /* as many as the pool has: not seen */
         (void)pool_release(server->pool, name_of(call, wire->child), 0);
         return STATUS_LIMIT;
@@ -141,8 +144,8 @@ int handle_release(struct call *call, wire_reply *reply)
     (void)reply;
     if (status)
         return status;
-    return pool_status(call, pool_release(call->server->pool, name_of(call, wire->sequence),
-                                          cookie_of(call)));
+    return pool_status(
+        call, pool_release(call->server->pool, name_of(call, wire->sequence), cookie_of(call)));
 }
 
 int handle_preempt(struct call *call, wire_reply *reply)
@@ -154,16 +157,16 @@ int handle_preempt(struct call *call, wire_reply *reply)
     (void)reply;
     if (status)
         return status;
-    return pool_status(call, pool_preempt(call->server->pool, name_of(call, wire->sequence),
-                                          cookie_of(call)));
+    return pool_status(
+        call, pool_preempt(call->server->pool, name_of(call, wire->sequence), cookie_of(call)));
 }
 
 int handle_cancel(struct call *call, wire_reply *reply)
 {
     const Kvpool__Wire__Cancel *wire = call->message;
     struct server *server = call->server;
-    struct waiting *waiting = waiting_find_request(
-        server, sessions_index(server, call->session), wire->request);
+    struct waiting *waiting =
+        waiting_find_request(server, sessions_index(server, call->session), wire->request);
 
     if (!waiting)
         return refuse(reply, STATUS_NOT_FOUND, "no such request is outstanding");

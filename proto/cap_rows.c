@@ -103,6 +103,7 @@ static CAPS_OF(append, append_caps);
 static const struct wire_cap sequence_ref_caps[] = {
     NUMBER("SequenceRef.sequence", WIRE_ANY),
     NUMBER("SequenceRef.want_table", WIRE_ANY),
+    NUMBER("SequenceRef.num_tokens", WIRE_ANY),
 };
 static CAPS_OF(sequence_ref, sequence_ref_caps);
 

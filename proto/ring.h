@@ -57,7 +57,7 @@ struct ring_submission {
     uint32_t verb;        /* enum ring_verb */
     uint32_t flags;       /* enum ring_flag */
     uint64_t object;      /* step; or sequence for publish, truncate, release, fork */
-    uint64_t value;       /* step: number of rows; truncate: tokens; fork: the child */
+    uint64_t value;       /* step: number of rows; truncate, publish: tokens; fork: the child */
     uint32_t layer;       /* attend */
     uint32_t dtype;       /* attend: enum wire_dtype of q, k, v, out */
     uint64_t rows_offset; /* step: struct ring_row each */
