@@ -452,8 +452,8 @@ int kvpool_read(struct kvpool *kvpool, const struct kvpool_blocks *blocks);
 /*
  * One forward pass: step, then an attend for each layer, in any order; the last one commits. End a
  * step yourself to commit early (INVALID: layers are missing) or to abandon it. By ring, unless
- * KVPOOL_NO_RINGS. NOT_FOUND, QUOTA, NO_BLOCKS, NEVER_FITS, LIMIT, BUSY, STALE. After a TIMEOUT of an
- * attend its tensors are still the daemon's, until the step is ended or the session is.
+ * KVPOOL_NO_RINGS. NOT_FOUND, QUOTA, NO_BLOCKS, NEVER_FITS, LIMIT, BUSY, STALE. After a TIMEOUT of
+ * an attend its tensors are still the daemon's, until the step is ended or the session is.
  */
 int kvpool_step(struct kvpool *kvpool, const struct kvpool_row *rows, uint32_t num_rows,
                 uint64_t *out_step);

@@ -1,9 +1,10 @@
 /*
  * daemon/call.h - one request being carried out, from whichever way it came.
  *
- * A handler returns an enum wire_status; or CALL_PENDING, after waiting_begin() (waiting.h), and the
- * reply follows. What the reply says beside its status is written by the row's finish(), then. What a reply points to lives in the
- * server's scratch until it is packed, right after the handler returned.
+ * A handler returns an enum wire_status; or CALL_PENDING, after waiting_begin() (waiting.h), and
+ * the reply follows. What the reply says beside its status is written by the row's finish(), then.
+ * What a reply points to lives in the server's scratch until it is packed, right after the handler
+ * returned.
  */
 #pragma once
 
@@ -27,7 +28,7 @@ typedef Kvpool__Wire__Reply wire_reply;
 
 /* Where the answer goes. */
 struct origin {
-    uint64_t id; /* of the request */
+    uint64_t id;         /* of the request */
     uint64_t session_id; /* 0: none */
     bool is_ring, is_operator;
     uint8_t num_identity;
@@ -39,7 +40,7 @@ struct frames {
     struct frame {
         const void *bytes;
         size_t num_bytes;
-    } *frames;
+    } * frames;
     uint32_t count, next;
 };
 

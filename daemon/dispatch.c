@@ -1,4 +1,5 @@
-/* daemon/dispatch.c - requests by the table: who may, when, how they wait, how they are answered. */
+/* daemon/dispatch.c - requests by the table: who may, when, how they wait, how they are answered.
+ */
 #include "daemon/dispatch.h"
 
 #include "daemon/server.h"

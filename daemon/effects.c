@@ -9,7 +9,14 @@
 #include <string.h>
 
 /* What an operation of the device is, in its cookie. */
-enum { COOKIE_GRANULE = 1, COOKIE_COPY = 2, COOKIE_ATTEND = 3, COOKIE_TRIM = 4, COOKIE_SHIFT = 60, AHEAD_GRANULES = 8 };
+enum {
+    COOKIE_GRANULE = 1,
+    COOKIE_COPY = 2,
+    COOKIE_ATTEND = 3,
+    COOKIE_TRIM = 4,
+    COOKIE_SHIFT = 60,
+    AHEAD_GRANULES = 8
+};
 
 static struct fifo fifo_of(uint64_t room)
 {
@@ -31,12 +38,13 @@ static bool fifo_is_empty(const struct fifo *fifo)
     return fifo->head == fifo->tail;
 }
 
-int effects_init(struct server *server, uint32_t max_blocks, uint32_t max_transfers)
+int effects_init(struct server *server, uint32_t max_transfers)
 {
     struct effects *effects = &server->effects;
     const struct config *config = server->config;
     uint64_t pages = config->pool_bytes / config->page_bytes;
-    uint64_t granules = 2 * (pages < max_blocks ? pages : max_blocks) + AHEAD_GRANULES + 1024;
+    /* Wanted, or on their way out; and what is ahead in each arena. */
+    uint64_t granules = 2 * pages + AHEAD_GRANULES * config->max_arenas + 1024;
 
     effects->max_arenas = (uint32_t)config->max_arenas;
     effects->max_pages = (uint32_t)pages;
@@ -46,8 +54,7 @@ int effects_init(struct server *server, uint32_t max_blocks, uint32_t max_transf
     effects->copy_fifo = fifo_of(max_transfers);
     effects->reply_fifo = fifo_of(config->max_sequences + config->max_waiters + config->max_steps);
     effects->arenas = calloc(effects->max_arenas, sizeof(*effects->arenas));
-    effects->granule_work =
-        calloc(effects->granule_fifo.mask + 1, sizeof(*effects->granule_work));
+    effects->granule_work = calloc(effects->granule_fifo.mask + 1, sizeof(*effects->granule_work));
     effects->commits = calloc(effects->commit_fifo.mask + 1, sizeof(*effects->commits));
     effects->copies = calloc(effects->copy_fifo.mask + 1, sizeof(*effects->copies));
     effects->replies = calloc(effects->reply_fifo.mask + 1, sizeof(*effects->replies));
@@ -79,8 +86,7 @@ int effects_open_arena(struct server *server, uint32_t number)
     struct effects *effects = &server->effects;
     struct pool_arena_description description;
 
-    if (number >= effects->max_arenas ||
-        pool_arena_describe(server->pool, number, &description))
+    if (number >= effects->max_arenas || pool_arena_describe(server->pool, number, &description))
         return -ENOENT;
     struct arena_memory *arena = &effects->arenas[number];
     if (arena->is_open)
@@ -134,6 +140,29 @@ static void queue_granule(struct effects *effects, uint32_t arena, uint32_t gran
     effects->granule_work[fifo_push(&effects->granule_fifo)] = (struct granule_ref){arena, granule};
 }
 
+static bool commit_is_due(const struct effects *effects, const struct commit_effect *commit)
+{
+    const struct granule_state *state =
+        &effects->arenas[commit->ref.arena].granules[commit->ref.granule];
+
+    return state->is_wanted && state->number == commit->number &&
+           (state->memory != MEMORY_THERE || state->must_leave);
+}
+
+/* Full only while a commit hangs and others come and go before it: those that are past go. */
+static void commits_compact(struct effects *effects)
+{
+    struct fifo *fifo = &effects->commit_fifo;
+    uint64_t kept = fifo->head;
+
+    for (uint64_t at = fifo->head; at < fifo->tail; at++) {
+        const struct commit_effect commit = effects->commits[at & fifo->mask];
+        if (commit_is_due(effects, &commit))
+            effects->commits[kept++ & fifo->mask] = commit;
+    }
+    fifo->tail = kept;
+}
+
 static void emit_commit(struct server *server, uint32_t number, uint32_t granule)
 {
     struct effects *effects = &server->effects;
@@ -152,6 +181,8 @@ static void emit_commit(struct server *server, uint32_t number, uint32_t granule
         arena->num_ahead--;
         return;
     }
+    if (effects->commit_fifo.tail - effects->commit_fifo.head > effects->commit_fifo.mask)
+        commits_compact(effects);
     state->number = effects->next_commit++;
     effects->commits[fifo_push(&effects->commit_fifo)] =
         (struct commit_effect){{number, granule}, state->number};
@@ -229,6 +260,16 @@ static void give_up_ahead(struct server *server)
     }
 }
 
+/*
+ * Its arena is damaged: it never gets memory, and nobody else waits for it. Whatever touches its
+ * blocks is answered with FAILED.
+ */
+static void commit_give_up(struct effects *effects, struct granule_state *state)
+{
+    effects->counters.failed_commits++;
+    state->number = UINT64_MAX;
+}
+
 /* Hands one granule to the device. Returns whether it is done with the queue for now. */
 static bool granule_submit(struct server *server, struct granule_ref ref)
 {
@@ -251,7 +292,8 @@ static bool granule_submit(struct server *server, struct granule_ref ref)
         } else if (err == -EDQUOT) {
             effects->counters.waits_for_memory++;
         } else if (err < 0) {
-            effects->counters.failed_commits++;
+            commit_give_up(effects, state);
+            return true;
         }
     } else {
         return true; /* an operation on it is under way, or there is nothing to do any more */
@@ -302,6 +344,8 @@ static void granule_end(struct server *server, uint64_t cookie, int status)
     }
     if (status == 0 || !was_coming) /* a commit that failed waits for effects_retry() */
         queue_granule(effects, number, granule);
+    else if (gpu_arena_is_damaged(server->device, number))
+        commit_give_up(effects, state);
     else if (state->is_wanted)
         effects->is_short = true;
 }
@@ -321,10 +365,7 @@ bool effects_passed(struct effects *effects, uint64_t mark)
     while (!fifo_is_empty(&effects->commit_fifo)) {
         const struct commit_effect *commit =
             &effects->commits[effects->commit_fifo.head & effects->commit_fifo.mask];
-        const struct granule_state *state =
-            &effects->arenas[commit->ref.arena].granules[commit->ref.granule];
-        if (state->is_wanted && state->number == commit->number &&
-            (state->memory != MEMORY_THERE || state->must_leave))
+        if (commit_is_due(effects, commit))
             return commit->number >= mark;
         effects->commit_fifo.head++;
     }
@@ -378,7 +419,8 @@ static int copy_may_go(struct server *server, const struct copy_effect *copy)
 {
     const struct arena_memory *to = &server->effects.arenas[copy->copy.to.arena];
 
-    if (!to->is_open)
+    if (!to->is_open || gpu_arena_is_damaged(server->device, copy->copy.to.arena) ||
+        gpu_arena_is_damaged(server->device, copy->copy.from.arena))
         return -1;
     return effects_address(server, copy->copy.to.arena, copy->copy.to.slot) &&
            effects_address(server, copy->copy.from.arena, copy->copy.from.slot);
@@ -452,7 +494,8 @@ bool effects_reap(struct server *server)
         for (size_t i = 0; i < count; i++) {
             uint64_t cookie = completions[i].cookie;
             if (cookie >> COOKIE_SHIFT == COOKIE_COPY)
-                copy_end(server, server->effects.transfers[(uint32_t)cookie], completions[i].status);
+                copy_end(server, server->effects.transfers[(uint32_t)cookie],
+                         completions[i].status);
             else if (cookie >> COOKIE_SHIFT == COOKIE_ATTEND)
                 attend_end(server, cookie, completions[i].status);
             else if (cookie >> COOKIE_SHIFT == COOKIE_GRANULE)

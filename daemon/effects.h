@@ -23,7 +23,7 @@ struct granule_state {
     uint8_t memory; /* enum granule_memory */
     bool is_wanted; /* the pool has it */
     bool must_leave;
-    bool is_queued; /* in the list of what is to be done */
+    bool is_queued;  /* in the list of what is to be done */
     uint64_t number; /* while wanted and without memory: which commit it is */
 };
 
@@ -77,14 +77,14 @@ struct effects {
     struct commit_effect *commits; /* wanted, without memory yet, by number */
     uint64_t next_commit;
     uint32_t num_operations; /* given to the device, not reaped */
-    bool is_short; /* a commit waits for memory: a decommit under way, or the system */
+    bool is_short;           /* a commit waits for memory: a decommit under way, or the system */
     uint32_t ahead_granules, num_growing;
     struct {
         uint64_t commits, commits_ahead, decommits, failed_commits, waits_for_memory, copies;
     } counters;
 };
 
-int effects_init(struct server *server, uint32_t max_blocks, uint32_t max_transfers);
+int effects_init(struct server *server, uint32_t max_transfers);
 void effects_finish(struct server *server);
 
 /* The pool's sink. */

@@ -2,6 +2,7 @@
 #include "daemon/capacity.h"
 #include "daemon/config.h"
 #include "daemon/log.h"
+#include "daemon/notify.h"
 #include "daemon/server.h"
 
 #include <errno.h>
@@ -57,6 +58,7 @@ static int run(struct config *config, const char *path)
     }
     log_event(LOG_NOTICE, "ready", log_text("run_directory", config->run_directory),
               log_number("pool_bytes", config->pool_bytes));
+    (void)notify_send("READY=1");
     err = server_run(server);
     log_event(LOG_NOTICE, "stopped", log_error("error", err));
     server_destroy(server);
@@ -105,9 +107,8 @@ int main(int argc, char **argv)
     if (what == PRINT)
         status = config_print(config, stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
     signals_block();
-    log_configure(&(struct log_options){.is_json = config->log_json,
-                                        .lines_per_second = (uint32_t)config->log_rate,
-                                        .fd = -1});
+    log_configure(&(struct log_options){
+        .is_json = config->log_json, .lines_per_second = (uint32_t)config->log_rate, .fd = -1});
     if (what == RUN)
         status = run(config, path);
     config_destroy(config);

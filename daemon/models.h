@@ -25,11 +25,11 @@ struct model {
     pool_model pool; /* the same as its index: models are never forgotten */
     uint32_t block_tokens, num_layers, num_groups;
     struct model_group groups[POOL_MAX_GROUPS];
-    uint8_t group_of[MODEL_MAX_LAYERS];   /* of each layer */
-    uint16_t layer_in[MODEL_MAX_LAYERS];  /* which one of its group it is */
+    uint8_t group_of[MODEL_MAX_LAYERS];  /* of each layer */
+    uint16_t layer_in[MODEL_MAX_LAYERS]; /* which one of its group it is */
     uint32_t num_kv_heads, k_dim, v_dim;
-    uint32_t dtype;  /* enum wire_dtype */
-    bool is_mla;     /* V is a prefix of K */
+    uint32_t dtype; /* enum wire_dtype */
+    bool is_mla;    /* V is a prefix of K */
     bool is_opaque;
 };
 

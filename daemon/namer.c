@@ -45,7 +45,8 @@ void naming_run(struct key_hasher *hasher, struct naming *naming)
     if (naming->err || !naming->has_shared)
         return;
     if (naming->kind == PROMPT_RESUME && naming->has_extras) {
-        /* The extras are not kept, so the chain cannot be made: its own keys match nothing there. */
+        /* The extras are not kept, so the chain cannot be made: its own keys match nothing there.
+         */
         memcpy(naming->shared_keys, naming->keys,
                naming->num_tokens / naming->block_tokens * sizeof(*naming->keys));
         return;

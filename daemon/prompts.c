@@ -76,8 +76,7 @@ static int root_make(struct server *server, pool_payer domain, const struct mode
 
 /* ---- from the wire into a naming ------------------------------------------------------------ */
 
-static int extras_copy(struct naming *naming, const Kvpool__Wire__Prompt *prompt,
-                       wire_reply *reply)
+static int extras_copy(struct naming *naming, const Kvpool__Wire__Prompt *prompt, wire_reply *reply)
 {
     naming->num_extras = naming->num_extra_bytes = 0;
     if (prompt->n_extras > NAME_MAX_EXTRAS)
@@ -133,8 +132,7 @@ static int domains_find(struct server *server, const struct session *session,
 }
 
 static int prompt_copy(struct server *server, struct session *session,
-                       const Kvpool__Wire__Prompt *prompt, struct naming *naming,
-                       wire_reply *reply)
+                       const Kvpool__Wire__Prompt *prompt, struct naming *naming, wire_reply *reply)
 {
     const struct model *model = &server->models.models[prompt->model];
     int status = domains_find(server, session, prompt, naming);
@@ -195,8 +193,7 @@ static struct pool_tokens tokens_of(const struct naming *naming)
         .ids = naming->tokens + naming->num_known,
         .count = naming->num_tokens - naming->num_known,
         .keys = (const struct pool_key *)naming->keys,
-        .shared_keys =
-            naming->has_shared ? (const struct pool_key *)naming->shared_keys : NULL};
+        .shared_keys = naming->has_shared ? (const struct pool_key *)naming->shared_keys : NULL};
 }
 
 static struct pool_prompt prompt_of(const struct session *session, const struct naming *naming)
@@ -291,8 +288,8 @@ static uint64_t num_blocks(const struct naming *naming)
 }
 
 /* The owner's own for what is short; NULL: all are in use. */
-static struct naming *naming_take(struct server *server, uint64_t num_tokens,
-                                  uint32_t block_tokens, uint32_t *out_job)
+static struct naming *naming_take(struct server *server, uint64_t num_tokens, uint32_t block_tokens,
+                                  uint32_t *out_job)
 {
     struct prompts *prompts = &server->prompts;
 
@@ -378,9 +375,8 @@ void prompts_reap(struct server *server)
 /* ---- verbs with a prompt -------------------------------------------------------------------- */
 
 /* Checks the model; takes and fills a naming. On success *out_naming is to be gone on with. */
-static int prompt_take(struct call *call, const Kvpool__Wire__Prompt *prompt,
-                       enum prompt_kind kind, wire_reply *reply, struct naming **out_naming,
-                       uint32_t *out_job)
+static int prompt_take(struct call *call, const Kvpool__Wire__Prompt *prompt, enum prompt_kind kind,
+                       wire_reply *reply, struct naming **out_naming, uint32_t *out_job)
 {
     struct server *server = call->server;
 
@@ -483,9 +479,8 @@ int handle_resume(struct call *call, wire_reply *reply)
     if (wire->has_take && record->has_extras)
         return refuse(reply, STATUS_UNSUPPORTED,
                       "a sequence with extras is resumed whole, without take");
-    struct naming *naming =
-        naming_take(server, described.length,
-                    server->models.models[described.model].block_tokens, &job);
+    struct naming *naming = naming_take(server, described.length,
+                                        server->models.models[described.model].block_tokens, &job);
     if (!naming)
         return refuse(reply, STATUS_OVERLOADED, "too many long prompts are being named: retry");
     naming->kind = PROMPT_RESUME;
@@ -531,8 +526,8 @@ static int growth_prepare(struct server *server, const struct session *session,
                                       naming->num_known, naming->tokens);
     naming->parent = record->root;
     if (!answer && num_full > 0)
-        answer = pool_sequence_key(server->pool, name, num_full - 1,
-                                   (struct pool_key *)&naming->parent);
+        answer =
+            pool_sequence_key(server->pool, name, num_full - 1, (struct pool_key *)&naming->parent);
     if (answer)
         return status_of_pool(answer);
     memcpy(naming->tokens + naming->num_known, tokens, count * sizeof(uint32_t));
@@ -585,8 +580,8 @@ int handle_append(struct call *call, wire_reply *reply)
     struct naming *naming = naming_take(server, count + block_tokens, block_tokens, &job);
     if (!naming)
         return refuse(reply, STATUS_OVERLOADED, "too many long prompts are being named: retry");
-    status = growth_prepare(server, call->session, record, &described, wire->tokens.data, count,
-                            naming);
+    status =
+        growth_prepare(server, call->session, record, &described, wire->tokens.data, count, naming);
     if (status) {
         job_give(&server->prompts, job);
         return status;

@@ -16,13 +16,20 @@
 #include <zmq.h>
 
 enum {
-    REPLY_ROOM = 64, /* of the envelope */
+    REPLY_ROOM = 64,     /* of the envelope */
     QUEUE_MESSAGES = 64, /* received and not yet read, of one peer */
     REPLIES_TAG = 0x22   /* field 4 of a ReplyBatch, length-delimited */
 };
 
 struct router_frame {
     zmq_msg_t message;
+};
+
+/* Memory of a message that is on its way, and where it is counted. */
+struct out_memory {
+    struct router_queue *queue, *all;
+    size_t num_bytes;
+    _Alignas(16) uint8_t bytes[];
 };
 
 /* ---- sockets -------------------------------------------------------------------------------- */
@@ -39,6 +46,15 @@ static int option(void *zmq, int name, int value)
     return zmq_setsockopt(zmq, name, &value, sizeof(value));
 }
 
+/* ZeroMQ counts messages: as many as keep a session's queue below its bytes, but enough to batch.
+ */
+static int queue_messages(const struct config *config)
+{
+    uint64_t count = config->session_queue_bytes / config->message_bytes;
+
+    return count < 8 ? 8 : count > QUEUE_MESSAGES ? QUEUE_MESSAGES : (int)count;
+}
+
 /* Bound by us, with its file mode from the first moment; ZeroMQ takes the descriptor. */
 static int socket_open(struct server *server, struct router_socket *socket, bool is_operator)
 {
@@ -46,9 +62,9 @@ static int socket_open(struct server *server, struct router_socket *socket, bool
     char endpoint[128];
     int listen_fd, fd;
     size_t size = sizeof(fd);
-    int err = config_socket_path(config,
-                                 is_operator ? CONFIG_OPERATOR_SOCKET : CONFIG_REQUEST_SOCKET,
-                                 socket->path, sizeof(socket->path));
+    int err =
+        config_socket_path(config, is_operator ? CONFIG_OPERATOR_SOCKET : CONFIG_REQUEST_SOCKET,
+                           socket->path, sizeof(socket->path));
 
     socket->source.fd = -1;
     socket->is_operator = is_operator;
@@ -68,7 +84,7 @@ static int socket_open(struct server *server, struct router_socket *socket, bool
     int64_t max_bytes = (int64_t)config->message_bytes;
     if (option(socket->zmq, ZMQ_LINGER, 0) || option(socket->zmq, ZMQ_ROUTER_MANDATORY, 1) ||
         option(socket->zmq, ZMQ_SNDHWM, (int)config->credits + QUEUE_MESSAGES) ||
-        option(socket->zmq, ZMQ_RCVHWM, QUEUE_MESSAGES) ||
+        option(socket->zmq, ZMQ_RCVHWM, queue_messages(config)) ||
         zmq_setsockopt(socket->zmq, ZMQ_MAXMSGSIZE, &max_bytes, sizeof(max_bytes)) ||
         option(socket->zmq, ZMQ_USE_FD, listen_fd) || zmq_bind(socket->zmq, endpoint) ||
         zmq_getsockopt(socket->zmq, ZMQ_FD, &fd, &size))
@@ -88,7 +104,9 @@ int router_init(struct server *server)
     router->out = malloc(router->max_out);
     router->memory = aligned_alloc(64, WIRE_ARENA_BYTES);
     router->out_frames = calloc(ROUTER_MAX_FRAMES, sizeof(*router->out_frames));
-    if (!router->context || !router->out || !router->memory || !router->out_frames)
+    router->queues = calloc(server->config->max_sessions + 2, sizeof(*router->queues));
+    if (!router->context || !router->out || !router->memory || !router->out_frames ||
+        !router->queues)
         return -ENOMEM;
     wire_arena_init(&router->arena, router->memory, WIRE_ARENA_BYTES);
     int err = socket_open(server, &router->engines, false);
@@ -110,10 +128,62 @@ void router_finish(struct server *server)
     socket_close(&router->engines);
     socket_close(&router->operators);
     if (router->context)
-        (void)zmq_ctx_term(router->context);
+        (void)zmq_ctx_term(router->context); /* gives up what was queued */
+    free(router->queues);
     free(router->out);
     free(router->memory);
     free(router->out_frames);
+}
+
+/* ---- queues --------------------------------------------------------------------------------- */
+
+/* Called by ZeroMQ's threads, too. */
+static void out_memory_free(void *bytes, void *hint)
+{
+    struct out_memory *memory = hint;
+
+    (void)bytes;
+    atomic_fetch_sub(&memory->queue->num_bytes, memory->num_bytes);
+    atomic_fetch_sub(&memory->all->num_bytes, memory->num_bytes);
+    free(memory);
+}
+
+static struct router_queue *queue_of(struct server *server, const struct origin *to)
+{
+    const struct sessions *sessions = &server->sessions;
+    struct session *session = sessions_by_id(server, to->session_id);
+
+    if (session)
+        return &server->router.queues[sessions_index(server, session)];
+    return &server->router.queues[sessions->max + !to->is_operator];
+}
+
+static bool queue_has_room(const struct server *server, const struct router_queue *queue,
+                           size_t num_bytes)
+{
+    const struct router *router = &server->router;
+
+    return atomic_load(&queue->num_bytes) + num_bytes <= server->config->session_queue_bytes &&
+           atomic_load(&router->all.num_bytes) + num_bytes <= server->config->queue_bytes;
+}
+
+/* A message of @num_bytes to be filled, counted from now on. -EAGAIN: there is no room. */
+static int message_make(struct server *server, struct router_queue *queue, size_t num_bytes,
+                        zmq_msg_t *out_message)
+{
+    if (!queue_has_room(server, queue, num_bytes))
+        return -EAGAIN;
+    struct out_memory *memory = malloc(sizeof(*memory) + num_bytes);
+    if (!memory)
+        return -ENOMEM;
+    *memory = (struct out_memory){queue, &server->router.all, num_bytes};
+    if (zmq_msg_init_data(out_message, memory->bytes, num_bytes, out_memory_free, memory) < 0) {
+        free(memory);
+        return -ENOMEM;
+    }
+    atomic_fetch_add(&queue->num_bytes, num_bytes);
+    atomic_fetch_add(&server->router.all.num_bytes, num_bytes);
+    return 0;
 }
 
 /* ---- replies -------------------------------------------------------------------------------- */
@@ -130,6 +200,7 @@ static void out_begin(struct server *server, const struct origin *to)
     batch.minor = WIRE_MINOR;
     router->num_out = kvpool__wire__reply_batch__pack(&batch, router->out);
     router->to = *to;
+    router->to_queue = queue_of(server, to);
     router->has_out = true;
     router->num_replies = 0;
 }
@@ -140,17 +211,18 @@ static bool is_same_peer(const struct origin *one, const struct origin *other)
            memcmp(one->identity, other->identity, one->num_identity) == 0;
 }
 
-/* Its queue is full, so it broke its credits, or it is gone: its session is, too. */
-static void peer_lost(struct server *server, int error)
+/*
+ * It is gone, or its queue is full: it does not read, so its session ends. Not here: a record of a
+ * request of it may be in our caller's hand.
+ */
+static void peer_lost(struct server *server, bool is_full)
 {
     struct router *router = &server->router;
+    struct session *session = sessions_by_id(server, router->to.session_id);
 
     router->counters.unsendable++;
-    if (error == EAGAIN && router->to.session_id) {
-        struct session *session = sessions_by_id(server, router->to.session_id);
-        if (session)
-            session_end(server, session, "does not read its replies");
-    }
+    if (is_full && session)
+        session->is_lost = router->has_lost = true;
 }
 
 static void frames_close(struct router *router)
@@ -162,20 +234,29 @@ static void frames_close(struct router *router)
 void router_flush(struct server *server)
 {
     struct router *router = &server->router;
-    struct router_socket *socket =
-        router->to.is_operator ? &router->operators : &router->engines;
-    int flags = ZMQ_DONTWAIT | (router->num_out_frames > 0 ? ZMQ_SNDMORE : 0);
+    struct router_socket *socket = router->to.is_operator ? &router->operators : &router->engines;
+    int more = router->num_out_frames > 0 ? ZMQ_SNDMORE : 0;
+    zmq_msg_t message;
 
     if (!router->has_out)
         return;
     router->has_out = false;
-    if (zmq_send(socket->zmq, router->to.identity, router->to.num_identity,
-                 ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0) {
+    if (message_make(server, router->to_queue, router->num_out, &message)) {
         frames_close(router);
-        peer_lost(server, zmq_errno());
+        peer_lost(server, true);
         return;
     }
-    (void)zmq_send(socket->zmq, router->out, router->num_out, flags);
+    memcpy(zmq_msg_data(&message), router->out, router->num_out);
+    if (zmq_send(socket->zmq, router->to.identity, router->to.num_identity,
+                 ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0) {
+        bool is_full = zmq_errno() == EAGAIN;
+        (void)zmq_msg_close(&message);
+        frames_close(router);
+        peer_lost(server, is_full);
+        return;
+    }
+    if (zmq_msg_send(&message, socket->zmq, ZMQ_DONTWAIT | more) < 0)
+        (void)zmq_msg_close(&message);
     for (uint32_t at = 0; at < router->num_out_frames; at++) {
         bool is_last = at + 1 == router->num_out_frames;
         (void)zmq_msg_send(&router->out_frames[at].message, socket->zmq,
@@ -238,7 +319,7 @@ void *router_frame(struct server *server, const struct origin *to, size_t num_by
          router->num_replies == WIRE_MAX_REQUESTS || router->num_out > router->max_out / 2))
         router_flush(server);
     zmq_msg_t *message = &router->out_frames[router->num_out_frames].message;
-    if (zmq_msg_init_size(message, num_bytes) < 0)
+    if (message_make(server, queue_of(server, to), num_bytes, message))
         return NULL;
     router->num_out_frames++;
     return zmq_msg_data(message);
@@ -278,9 +359,8 @@ static void refuse_frame(struct server *server, const struct origin *origin, int
     router_reply(server, origin, &reply);
 }
 
-static void carry_out_request(struct server *server, struct session *session,
-                              struct origin *origin, const Kvpool__Wire__Request *request,
-                              struct frames *frames)
+static void carry_out_request(struct server *server, struct session *session, struct origin *origin,
+                              const Kvpool__Wire__Request *request, struct frames *frames)
 {
     const char *what;
 
@@ -305,8 +385,41 @@ static void carry_out_request(struct server *server, struct session *session,
                      request->deadline_ms, frames);
 }
 
+/* Whether a data frame of the message is this request's. */
+static bool has_frame(const Kvpool__Wire__Request *request)
+{
+    return request->verb_case == KVPOOL__WIRE__REQUEST__VERB_WRITE && !request->write->in_staging;
+}
+
+static uint32_t frames_expected(const Kvpool__Wire__Batch *batch)
+{
+    uint32_t count = 0;
+
+    for (size_t i = 0; i < batch->n_requests; i++)
+        count += has_frame(batch->requests[i]);
+    return count;
+}
+
+/* Each Write gets the frame that is its own, and no other's, also if one before it is refused. */
+static void carry_out_requests(struct server *server, struct session *session,
+                               struct origin *origin, const Kvpool__Wire__Batch *batch,
+                               const struct frames *frames)
+{
+    bool are_all_there = frames->count == frames_expected(batch);
+    uint32_t next = 0;
+
+    for (size_t i = 0; i < batch->n_requests; i++) {
+        struct frames own = {0};
+        if (session && (session->is_lost || session->state != SESSION_OPEN))
+            return; /* what is queued is dropped */
+        if (are_all_there && has_frame(batch->requests[i]))
+            own = (struct frames){.frames = &frames->frames[next++], .count = 1};
+        carry_out_request(server, session, origin, batch->requests[i], &own);
+    }
+}
+
 static void carry_out_batch(struct server *server, struct origin *origin,
-                            const Kvpool__Wire__Batch *batch, struct frames *frames)
+                            const Kvpool__Wire__Batch *batch, const struct frames *frames)
 {
     struct session *session = NULL;
 
@@ -320,15 +433,11 @@ static void carry_out_batch(struct server *server, struct origin *origin,
         }
         origin->session_id = session->id;
     }
-    for (size_t i = 0; i < batch->n_requests; i++) {
-        if (session && session->id != batch->session)
-            return; /* it ended meanwhile: what is queued is dropped */
-        carry_out_request(server, session, origin, batch->requests[i], frames);
-    }
+    carry_out_requests(server, session, origin, batch, frames);
 }
 
 static void carry_out_frame(struct server *server, struct origin *origin, const void *bytes,
-                            size_t num_bytes, struct frames *frames)
+                            size_t num_bytes, const struct frames *frames)
 {
     Kvpool__Wire__Batch *batch;
     const char *what;
@@ -368,30 +477,42 @@ static int message_receive(struct router_socket *socket, zmq_msg_t *messages, ui
     return 0;
 }
 
+/* Identity, batch, data: @count frames, of which only ROUTER_MAX_FRAMES were kept. */
+static void carry_out_message(struct server *server, bool is_operator, zmq_msg_t *messages,
+                              uint32_t count)
+{
+    struct frame data[ROUTER_MAX_FRAMES];
+    struct origin origin = {.is_operator = is_operator};
+    struct frames frames = {.frames = data};
+    size_t num_identity = zmq_msg_size(&messages[0]);
+
+    if (count < 2 || num_identity > MAX_IDENTITY) { /* nothing, or nobody who could be answered */
+        server->router.counters.malformed++;
+        return;
+    }
+    origin.num_identity = (uint8_t)num_identity;
+    memcpy(origin.identity, zmq_msg_data(&messages[0]), num_identity);
+    if (count > ROUTER_MAX_FRAMES) {
+        refuse_frame(server, &origin, STATUS_MALFORMED, "more data frames than requests");
+        return;
+    }
+    for (uint32_t at = 2; at < count; at++)
+        data[frames.count++] =
+            (struct frame){zmq_msg_data(&messages[at]), zmq_msg_size(&messages[at])};
+    carry_out_frame(server, &origin, zmq_msg_data(&messages[1]), zmq_msg_size(&messages[1]),
+                    &frames);
+}
+
 static bool socket_run(struct server *server, struct router_socket *socket)
 {
     zmq_msg_t messages[ROUTER_MAX_FRAMES];
-    struct frame data[ROUTER_MAX_FRAMES];
     uint32_t count = 0;
 
     if (message_receive(socket, messages, &count))
         return false;
     server->router.counters.messages++;
-    uint32_t kept = count < ROUTER_MAX_FRAMES ? count : ROUTER_MAX_FRAMES;
-    struct origin origin = {.is_operator = socket->is_operator};
-    size_t num_identity = zmq_msg_size(&messages[0]);
-    if (count <= ROUTER_MAX_FRAMES && count >= 2 && num_identity <= MAX_IDENTITY) {
-        struct frames frames = {.frames = data, .count = count - 2};
-        origin.num_identity = (uint8_t)num_identity;
-        memcpy(origin.identity, zmq_msg_data(&messages[0]), num_identity);
-        for (uint32_t at = 2; at < count; at++)
-            data[at - 2] = (struct frame){zmq_msg_data(&messages[at]), zmq_msg_size(&messages[at])};
-        carry_out_frame(server, &origin, zmq_msg_data(&messages[1]), zmq_msg_size(&messages[1]),
-                        &frames);
-    } else {
-        server->router.counters.malformed++; /* there is nobody to answer, or nothing */
-    }
-    for (uint32_t at = 0; at < kept; at++)
+    carry_out_message(server, socket->is_operator, messages, count);
+    for (uint32_t at = 0; at < count && at < ROUTER_MAX_FRAMES; at++)
         (void)zmq_msg_close(&messages[at]);
     return true;
 }

@@ -53,8 +53,8 @@ struct sequence_record *sequences_find(const struct sequences *sequences, uint32
     return NULL;
 }
 
-struct sequence_record *sequences_add(struct sequences *sequences, uint32_t *list,
-                                      uint32_t session, uint64_t id)
+struct sequence_record *sequences_add(struct sequences *sequences, uint32_t *list, uint32_t session,
+                                      uint64_t id)
 {
     uint32_t at = sequences->first_free;
 

@@ -22,7 +22,7 @@ struct sequence_record {
     uint32_t next_hashed;
     struct key root, shared_root;
     bool has_shared, has_extras;
-    bool is_busy; /* a verb of it is under way in the daemon: being named, or written */
+    bool is_busy;      /* a verb of it is under way in the daemon: being named, or written */
     bool is_tail_kept; /* @tail_extra is that of position end_extras - 1 */
     uint8_t tail_extra_bytes;
     uint32_t end_extras; /* positions from here on have no extras */
@@ -41,7 +41,7 @@ void sequences_finish(struct sequences *sequences);
 struct sequence_record *sequences_find(const struct sequences *sequences, uint32_t session,
                                        uint64_t id);
 /* NULL: all are in use. @list is the session's head. */
-struct sequence_record *sequences_add(struct sequences *sequences, uint32_t *list,
-                                      uint32_t session, uint64_t id);
+struct sequence_record *sequences_add(struct sequences *sequences, uint32_t *list, uint32_t session,
+                                      uint64_t id);
 void sequences_remove(struct sequences *sequences, uint32_t *list, struct sequence_record *record);
 void sequences_remove_all(struct sequences *sequences, uint32_t *list);

@@ -4,6 +4,7 @@
 #include "daemon/events.h"
 #include "daemon/http.h"
 #include "daemon/log.h"
+#include "daemon/notify.h"
 #include "daemon/stats.h"
 #include "daemon/verbs.h"
 #include "daemon/watch.h"
@@ -47,12 +48,17 @@ void source_remove(struct server *server, struct source *source)
         (void)epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, source->fd, NULL);
 }
 
-static void clock_read(struct server *server)
+static uint64_t now_us(void)
 {
     struct timespec now;
 
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    server->now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+static void clock_read(struct server *server)
+{
+    server->now_ms = now_us() / 1000;
 }
 
 /* ---- time ----------------------------------------------------------------------------------- */
@@ -120,8 +126,7 @@ static void timer_ready(struct server *server, struct source *source, uint32_t e
     if (server->now_ms - server->last_second_ms >= 1000)
         second_passed(server);
     if (server->now_ms - server->last_stats_ms >= server->config->stats_ms) {
-        server->last_stats_ms = server->now_ms;
-        stats_take(server->stats, server->now_ms);
+        watch_take(server);
         events_snapshot(server->events, server->stats);
     }
 }
@@ -170,7 +175,9 @@ static void signals_ready(struct server *server, struct source *source, uint32_t
     if (read(source->fd, &signal, sizeof(signal)) != (ssize_t)sizeof(signal))
         return;
     if (signal.ssi_signo == SIGHUP) {
+        (void)notify_reloading(now_us());
         reload(server);
+        (void)notify_send("READY=1");
         return;
     }
     if (server->is_stopping) /* asked twice: at once */
@@ -178,6 +185,7 @@ static void signals_ready(struct server *server, struct source *source, uint32_t
     else
         server->drain_end_ms = server->now_ms + server->config->drain_ms;
     server->is_stopping = true;
+    (void)notify_send("STOPPING=1");
     server_drain(server, true);
 }
 
@@ -267,6 +275,10 @@ int server_run(struct server *server)
             server->has_more = pool_advance(server->pool, ADVANCE_BLOCKS);
         is_busy |= settle(server) || server->has_more;
         router_flush(server);
+        if (server->router.has_lost) {
+            server->router.has_lost = false;
+            sessions_end_lost(server);
+        }
         router_is_busy |= router_may_have_more(server);
         is_busy |= router_is_busy;
         events_flush(server->events);
@@ -363,8 +375,8 @@ static int clocks_make(struct server *server)
     (void)sigaddset(&signals, SIGHUP);
     (void)sigaddset(&signals, SIGTERM);
     (void)sigaddset(&signals, SIGINT);
-    server->timer = (struct source){.fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK),
-                                    .ready = timer_ready};
+    server->timer = (struct source){
+        .fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK), .ready = timer_ready};
     server->signals = (struct source){.fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK),
                                       .ready = signals_ready};
     if (server->timer.fd < 0 || server->signals.fd < 0)
@@ -397,7 +409,7 @@ static int parts_make(struct server *server)
     if (!err)
         err = key_hasher_create(&server->hasher);
     if (!err)
-        err = effects_init(server, (uint32_t)config->max_blocks, (uint32_t)config->max_transfers);
+        err = effects_init(server, (uint32_t)config->max_transfers);
     if (!err)
         err = models_init(&server->models, (uint32_t)config->max_models);
     if (!err)

@@ -9,6 +9,7 @@
 #include "daemon/dispatch.h"
 #include "daemon/effects.h"
 #include "daemon/models.h"
+#include "daemon/observers.h"
 #include "daemon/ring_server.h"
 #include "daemon/router.h"
 #include "daemon/sequences.h"
@@ -64,6 +65,7 @@ struct server {
     struct stats *stats;
     struct events *events;
     struct http *http;
+    struct observers observers;
 
     struct tenants tenants;
     struct models models;

@@ -16,7 +16,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { ACCEPT_BATCH = 16 };
+enum {
+    ACCEPT_BATCH = 16,
+    PEER_PIDFD = 77 /* SO_PEERPIDFD, of Linux 6.5: newer than our headers */
+};
 
 static void connection_free(struct server *server, struct connection *connection);
 
@@ -265,6 +268,16 @@ void session_end(struct server *server, struct session *session, const char *rea
     session_settle(server, session);
 }
 
+void sessions_end_lost(struct server *server)
+{
+    struct sessions *sessions = &server->sessions;
+
+    for (uint32_t at = 0; at < sessions->max; at++) {
+        if (sessions->sessions[at].state == SESSION_OPEN && sessions->sessions[at].is_lost)
+            session_end(server, &sessions->sessions[at], "does not read its replies");
+    }
+}
+
 int session_send_arena(struct server *server, struct session *session,
                        const struct arena_packet *packet, int fd)
 {
@@ -379,11 +392,8 @@ static int peer_find(int fd, struct connection *connection)
         return -errno;
     connection->pid = peer.pid;
     connection->uid = peer.uid;
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77
-#endif
     size = sizeof(connection->process.fd);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &connection->process.fd, &size) == 0)
+    if (getsockopt(fd, SOL_SOCKET, PEER_PIDFD, &connection->process.fd, &size) == 0)
         return 0;
     /* Before Linux 6.5: by number. It is that process, or one that lives and is watched instead. */
     connection->process.fd = (int)syscall(SYS_pidfd_open, peer.pid, 0);

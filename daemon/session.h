@@ -4,10 +4,10 @@
  *   free -> HELLO (connected, said nothing yet) -> OPEN -> ENDING (attends run, or processes that
  *   could write its slots live) -> free
  *
- * The connection is the session. It ends when the connection closes, or when the process that opened
- * it ends (pidfd: also while a forked child still has the socket). Further processes attach with
- * connections of their own, which keep nothing alive but the quarantine of what the session could
- * write (DESIGN.md 6).
+ * The connection is the session. It ends when the connection closes, or when the process that
+ * opened it ends (pidfd: also while a forked child still has the socket). Further processes attach
+ * with connections of their own, which keep nothing alive but the quarantine of what the session
+ * could write (DESIGN.md 6).
  */
 #pragma once
 
@@ -62,6 +62,7 @@ struct session {
 
     uint32_t connection; /* the first one, or UINT32_MAX */
     uint32_t num_attached; /* connections and processes that may write what it could */
+    bool is_lost;          /* does not read its replies: ends once nothing of it is being answered */
     bool can_write_arenas; /* was given a writable descriptor */
     bool is_detached;      /* pool_session_detach() was said, or need not be */
     uint32_t sequences;    /* head of its records */
@@ -114,6 +115,8 @@ static inline bool session_has_model(const struct session *session, uint32_t mod
 
 /* Ends it, for @reason (a word for the log). */
 void session_end(struct server *server, struct session *session, const char *reason);
+/* Those whose peers were found not to read (router.c). */
+void sessions_end_lost(struct server *server);
 /* An attend of an ending session ended; frees what nobody uses any more. */
 void session_settle(struct server *server, struct session *session);
 

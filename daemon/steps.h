@@ -17,9 +17,9 @@ struct session;
 struct waiting;
 
 enum {
-    STEP_MAX_TOKENS = 16384,  /* rows of one step */
+    STEP_MAX_TOKENS = 16384,   /* rows of one step */
     STEP_MAX_ENTRIES = 262144, /* table entries of one step and group */
-    STEP_PLANS = 32           /* of all open steps; over it: LIMIT */
+    STEP_PLANS = 32            /* of all open steps; over it: LIMIT */
 };
 
 struct step_record {
@@ -29,6 +29,7 @@ struct step_record {
     pool_step pool;
     uint32_t num_sequences, num_rows;
     uint32_t num_layers, num_layers_done, num_running;
+    uint32_t num_q_heads; /* that it was planned with: the model may be registered with others since */
     uint64_t layers_done[POOL_MAX_LAYERS / 64];
     uint32_t plans[POOL_MAX_GROUPS];
     uint32_t arenas[POOL_MAX_GROUPS][2]; /* own, shared; or UINT32_MAX */

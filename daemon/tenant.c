@@ -115,16 +115,17 @@ unsigned tenants_rights(const struct tenants *tenants, pool_payer domain, pool_p
 }
 
 /* Guarantees are rounded down to pages, limits up. */
-static struct pool_quota quota_in_pages(const struct server *server, const struct config_quota *quota)
+static struct pool_quota quota_in_pages(const struct server *server,
+                                        const struct config_quota *quota)
 {
     uint64_t page = server->config->page_bytes;
 
-    return (struct pool_quota){
-        .guarantee = quota->guarantee_bytes / page,
-        .limit = quota->limit_bytes == CONFIG_UNLIMITED
-                     ? POOL_UNLIMITED
-                     : quota->limit_bytes / page + (quota->limit_bytes % page != 0),
-        .weight = quota->weight};
+    return (struct pool_quota){.guarantee = quota->guarantee_bytes / page,
+                               .limit = quota->limit_bytes == CONFIG_UNLIMITED
+                                            ? POOL_UNLIMITED
+                                            : quota->limit_bytes / page +
+                                                  (quota->limit_bytes % page != 0),
+                               .weight = quota->weight};
 }
 
 static int payer_create(struct server *server, const char *name, bool is_domain,
@@ -273,9 +274,26 @@ static void retire(struct server *server, const struct config *config)
     }
 }
 
+static void guarantee_lower(struct server *server, const char *name, uint64_t guarantee_bytes)
+{
+    pool_payer payer = tenants_find(&server->tenants, name);
+
+    if (payer == POOL_NONE ||
+        server->tenants.payers[payer].quota.guarantee_bytes <= guarantee_bytes)
+        return;
+    struct config_quota quota = server->tenants.payers[payer].quota;
+    quota.guarantee_bytes = guarantee_bytes;
+    (void)tenants_set_quota(server, payer, &quota);
+}
+
 int tenants_apply(struct server *server, const struct config *config)
 {
-    retire(server, config); /* first: its guarantees may be another's now */
+    /* What is guaranteed less makes room for what is guaranteed more. */
+    retire(server, config);
+    for (size_t i = 0; i < config->num_tenants; i++)
+        guarantee_lower(server, config->tenants[i].name, config->tenants[i].quota.guarantee_bytes);
+    for (size_t i = 0; i < config->num_domains; i++)
+        guarantee_lower(server, config->domains[i].name, config->domains[i].quota.guarantee_bytes);
     for (size_t i = 0; i < config->num_tenants; i++) {
         int err = tenant_apply(server, &config->tenants[i]);
         if (err)

@@ -1,10 +1,10 @@
 /*
  * daemon/verbs_data.c - Write and Read: K and V of whole blocks, in and out of a sequence.
  *
- * Through staging the owner thread copies in slices of COPY_SLICE_BYTES, one a pass of the loop, and
- * asks the pool before each whether the blocks are still the sequence's: so nothing has to be kept
- * from reuse, and nobody waits long. In a data frame of the message itself, for callers without
- * staging, only little is taken, at once.
+ * Through staging the owner thread copies in slices of COPY_SLICE_BYTES, one a pass of the loop,
+ * and asks the pool before each whether the blocks are still the sequence's: so nothing has to be
+ * kept from reuse, and nobody waits long. In a data frame of the message itself, for callers
+ * without staging, only little is taken, at once.
  */
 #include "daemon/server.h"
 #include "daemon/verbs.h"
@@ -68,7 +68,10 @@ static int slice_copy(struct server *server, struct waiting *waiting, const stru
         uint8_t *block = effects_address(server, arena, place->slot);
         uint64_t left = block_bytes - waiting->copy.done_bytes;
         uint64_t count = left < max ? left : max;
-        uint8_t *outside = data + waiting->copy.done_blocks * block_bytes + waiting->copy.done_bytes;
+        uint8_t *outside =
+            data + waiting->copy.done_blocks * block_bytes + waiting->copy.done_bytes;
+        if (!block && gpu_arena_is_damaged(server->device, arena))
+            return STATUS_FAILED;
         if (!block)
             return place->slot == 0 ? STATUS_INVALID : STATUS_BUSY; /* no window, no memory yet */
         block += waiting->copy.done_bytes;
@@ -106,8 +109,8 @@ bool data_run(struct server *server)
             continue;
         int status = blocks_find(server, waiting, &blocks);
         if (!status)
-            status = slice_copy(server, waiting, &blocks, staging_at(server, waiting),
-                                COPY_SLICE_BYTES);
+            status =
+                slice_copy(server, waiting, &blocks, staging_at(server, waiting), COPY_SLICE_BYTES);
         if (status || waiting->copy.done_blocks == waiting->copy.count)
             dispatch_result(server, waiting, status);
     }
@@ -133,7 +136,7 @@ static int frame_copy(struct call *call, const struct blocks *blocks, uint64_t n
     } else {
         data = router_frame(server, call->origin, num_bytes);
         if (!data)
-            return STATUS_OVERLOADED;
+            return refuse(reply, STATUS_OVERLOADED, "too many replies wait to be read");
     }
     int status = slice_copy(server, call->waiting, blocks, data, num_bytes);
     if (status && !call->waiting->copy.is_write)

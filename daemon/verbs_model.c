@@ -67,8 +67,7 @@ static int arena_send(struct call *call, uint32_t arena, enum gpu_access access)
                                   .arena = arena,
                                   .stride_bytes = memory->granule.stride_bytes,
                                   .max_bytes = (uint64_t)memory->max_granules *
-                                               memory->granule.slots *
-                                               memory->granule.stride_bytes,
+                                               memory->granule.slots * memory->granule.stride_bytes,
                                   .is_writable = access == GPU_WRITE};
     int fd;
     int err = gpu_arena_export(server->device, arena, access, &fd);

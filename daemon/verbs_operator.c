@@ -4,6 +4,7 @@
 #include "daemon/stats.h"
 #include "daemon/text.h"
 #include "daemon/verbs.h"
+#include "daemon/watch.h"
 
 int handle_stats(struct call *call, wire_reply *reply)
 {
@@ -13,7 +14,7 @@ int handle_stats(struct call *call, wire_reply *reply)
     if (call->session) {
         stats_payer_json(server->stats, call->session->tenant, &text);
     } else {
-        stats_take(server->stats, server->now_ms);
+        watch_take(server);
         stats_json(server->stats, &text);
     }
     kvpool__wire__stats_result__init(&server->scratch.stats);
@@ -45,7 +46,8 @@ int handle_clear(struct call *call, wire_reply *reply)
             return refuse(reply, STATUS_NOT_FOUND, "no such domain");
     }
     server->has_more = true;
-    log_event(LOG_NOTICE, "clear", log_text("domain", wire->domain), log_text("model", wire->model));
+    log_event(LOG_NOTICE, "clear", log_text("domain", wire->domain),
+              log_text("model", wire->model));
     if (any)
         return status_of_pool(pool_clear(server->pool, domain, POOL_NONE));
     for (uint32_t model = 0; model < server->models.count; model++) {
@@ -64,10 +66,10 @@ int handle_set_quota(struct call *call, wire_reply *reply)
     const Kvpool__Wire__SetQuota *wire = call->message;
     struct server *server = call->server;
     pool_payer payer = tenants_find(&server->tenants, wire->payer);
-    const struct config_quota quota = {
-        .guarantee_bytes = wire->guarantee_bytes,
-        .limit_bytes = wire->has_limit ? wire->limit_bytes : CONFIG_UNLIMITED,
-        .weight = wire->weight > 0 ? wire->weight : 1};
+    const struct config_quota quota = {.guarantee_bytes = wire->guarantee_bytes,
+                                       .limit_bytes =
+                                           wire->has_limit ? wire->limit_bytes : CONFIG_UNLIMITED,
+                                       .weight = wire->weight > 0 ? wire->weight : 1};
 
     if (payer == POOL_NONE)
         return refuse(reply, STATUS_NOT_FOUND, "no such tenant or domain");

@@ -27,12 +27,12 @@ int steps_init(struct server *server)
     steps->sequences = calloc(steps->max_rows, sizeof(*steps->sequences));
     steps->runs = calloc(2 * (size_t)steps->max_rows, sizeof(*steps->runs));
     steps->slots = calloc(STEP_MAX_ENTRIES, sizeof(*steps->slots));
-    if (!steps->records || !steps->rows || !steps->pool_rows || !steps->keys ||
-        !steps->sequences || !steps->runs || !steps->slots)
+    if (!steps->records || !steps->rows || !steps->pool_rows || !steps->keys || !steps->sequences ||
+        !steps->runs || !steps->slots)
         return -ENOMEM;
     for (uint32_t at = 0; at < STEP_PLANS; at++) {
-        int err = gpu_step_plan_create(gpu_device_attention(server->device), &limits,
-                                       &steps->plans[at]);
+        int err =
+            gpu_step_plan_create(gpu_device_attention(server->device), &limits, &steps->plans[at]);
         if (err)
             return err;
         steps->free_plans[steps->num_free++] = at;
@@ -208,9 +208,9 @@ int handle_step(struct call *call, wire_reply *reply)
     if (server->models.models[model].is_opaque)
         return refuse(reply, STATUS_UNSUPPORTED,
                       "blocks of an opaque model are not attended: Append, and Write or map");
-    int answer = pool_step_begin(server->pool, call->session->pool, steps->pool_rows,
-                                 (uint32_t)wire->n_rows,
-                                 waiting_cookie(&server->waitings, call->waiting), &step);
+    int answer =
+        pool_step_begin(server->pool, call->session->pool, steps->pool_rows, (uint32_t)wire->n_rows,
+                        waiting_cookie(&server->waitings, call->waiting), &step);
     if (answer != 0 && answer != POOL_PENDING)
         return status_of_pool(answer);
     struct step_record *record = &steps->records[at];
@@ -218,10 +218,10 @@ int handle_step(struct call *call, wire_reply *reply)
     record->num_sequences = (uint32_t)wire->n_rows;
     record->num_rows = num_rows;
     record->num_layers = server->models.models[model].num_layers;
+    record->num_q_heads = call->session->num_q_heads[model];
     for (size_t row = 0; row < wire->n_rows; row++)
-        steps->rows[(size_t)at * steps->max_rows + row] =
-            (struct step_row_record){steps->pool_rows[row].sequence,
-                                     (uint32_t)steps->pool_rows[row].tokens.count};
+        steps->rows[(size_t)at * steps->max_rows + row] = (struct step_row_record){
+            steps->pool_rows[row].sequence, (uint32_t)steps->pool_rows[row].tokens.count};
     call->waiting->step = at;
     return answer == 0 ? STATUS_OK : waiting_begin(server, call->waiting, WAITING_POOL);
 }
@@ -304,9 +304,8 @@ static int group_plan(struct server *server, struct step_record *record, uint32_
 {
     struct steps *steps = &server->steps;
     const struct model *model = &server->models.models[record->model];
-    const struct session *session = &server->sessions.sessions[record->session];
     const struct gpu_attend_shape shape = {.num_layers = model->groups[group].num_layers,
-                                           .num_q_heads = session->num_q_heads[record->model],
+                                           .num_q_heads = record->num_q_heads,
                                            .num_kv_heads = model->num_kv_heads,
                                            .k_dim = model->k_dim,
                                            .v_dim = model->v_dim,
@@ -364,7 +363,7 @@ static const char *spans_check(const struct call *call, const struct step_record
                                const Kvpool__Wire__Attend *wire)
 {
     const struct model *model = &call->server->models.models[record->model];
-    uint64_t q_heads = call->session->num_q_heads[record->model], rows = record->num_rows;
+    uint64_t q_heads = record->num_q_heads, rows = record->num_rows;
     uint64_t data_bytes = call->session->ring.data_bytes;
     uint64_t size = wire->dtype == WIRE_F32 ? 4 : 2;
     const struct {
@@ -473,8 +472,7 @@ int handle_attend(struct call *call, wire_reply *reply)
         .sinks = wire->has_sinks ? (const float *)(void *)(data + wire->sinks_offset) : NULL,
         .scale = wire->scale,
         .soft_cap = wire->soft_cap};
-    struct gpu_step_plan *plan =
-        server->steps.plans[record->plans[model->group_of[wire->layer]]];
+    struct gpu_step_plan *plan = server->steps.plans[record->plans[model->group_of[wire->layer]]];
     server->steps.num_attends++;
     int err = gpu_device_attend(server->device, plan, &layer, effects_attend_cookie(call));
     if (err == GPU_ATTEND_QUEUED) {

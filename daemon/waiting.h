@@ -1,10 +1,10 @@
 /*
  * daemon/waiting.h - requests whose reply follows later: each is answered exactly once.
  *
- *  W1  A record is in use from CALL_PENDING until whatever it waits for has come back, also when the
- *      requester was answered before (deadline, cancel): then the late result is only taken in.
- *  W2  A cookie names one use of a record: what comes back for an earlier use finds nothing.
- *  W3  Records of a session that ended are dropped, unless a thread still works for them.
+ *  W1  A record is in use from CALL_PENDING until whatever it waits for has come back, also when
+ * the requester was answered before (deadline, cancel): then the late result is only taken in. W2
+ * A cookie names one use of a record: what comes back for an earlier use finds nothing. W3  Records
+ * of a session that ended are dropped, unless a thread still works for them.
  */
 #pragma once
 
@@ -31,7 +31,7 @@ struct waiting {
     struct origin origin;
     uint32_t verb;
     uint64_t deadline_ms;
-    bool is_answered;  /* W1 */
+    bool is_answered; /* W1 */
     bool can_cancel;
     uint64_t mark;
 
@@ -39,9 +39,9 @@ struct waiting {
     uint64_t sequence, child;
     bool want_table;
     struct pool_found found;
-    uint32_t step;      /* index of the step record */
+    uint32_t step;       /* index of the step record */
     uint64_t num_tokens; /* truncate */
-    uint32_t job;       /* of the namer */
+    uint32_t job;        /* of the namer */
     struct {
         bool is_write, in_staging;
         uint32_t group, first, count, done_blocks;

@@ -75,7 +75,9 @@ static int stats_make(struct server *server, char *boot_text, size_t size)
         .pool = server->pool,
         .device = server->device,
         .tables = {{.rows = rows, .num_rows = ARRAY_SIZE(rows), .base = server},
-                   {.rows = verb_rows, .num_rows = ARRAY_SIZE(verb_rows), .base = server->requests}},
+                   {.rows = verb_rows,
+                    .num_rows = ARRAY_SIZE(verb_rows),
+                    .base = server->requests}},
         .max_payers = (uint32_t)server->config->max_payers,
         .num_labels = (uint32_t)server->config->metric_tenants,
         .version = KVPOOL_VERSION,
@@ -151,9 +153,15 @@ int watch_make(struct server *server)
     if (err)
         return err;
     stats_set_state(server->stats, STATS_READY);
+    watch_take(server);
+    return 0;
+}
+
+void watch_take(struct server *server)
+{
+    observers_take(&server->observers, server->events, server->http);
     stats_take(server->stats, server->now_ms);
     server->last_stats_ms = server->now_ms;
-    return 0;
 }
 
 void watch_finish(struct server *server)

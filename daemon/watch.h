@@ -5,3 +5,6 @@ struct server;
 
 int watch_make(struct server *server);
 void watch_finish(struct server *server);
+
+/* Takes a snapshot. */
+void watch_take(struct server *server);

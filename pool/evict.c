@@ -1,10 +1,10 @@
 /*
  * pool/evict.c - which cached block goes next, when a granule or an operator asks.
  *
- * Each arena has its cached blocks that nobody holds in one list, coldest first: a block joins at the
- * tail when its last hold is let go of (block.c), and a sequence lets go from its last block to its
- * first, so a prefix outlives its suffix. An allocation takes the head of the list of its own arena,
- * or whole granules of others: plan.c decides, and calls here to carry it out.
+ * Each arena has its cached blocks that nobody holds in one list, coldest first: a block joins at
+ * the tail when its last hold is let go of (block.c), and a sequence lets go from its last block to
+ * its first, so a prefix outlives its suffix. An allocation takes the head of the list of its own
+ * arena, or whole granules of others: plan.c decides, and calls here to carry it out.
  */
 #include "pool/evict.h"
 
@@ -13,7 +13,7 @@
 #include "pool/payer.h"
 
 /* The coldest block of one arena that can go, or NONE: blocks that a transfer reads are skipped. */
-static uint32_t arena_coldest(const struct pool *pool, const struct arena *arena, bool is_stale_only)
+static uint32_t coldest_in(const struct pool *pool, const struct arena *arena, bool is_stale_only)
 {
     uint32_t id = is_stale_only && arena->num_stale == 0 ? NONE : arena->evictable.head;
 
@@ -22,6 +22,11 @@ static uint32_t arena_coldest(const struct pool *pool, const struct arena *arena
     if (id != NONE && is_stale_only && block_is_current(pool, &pool->blocks[id]))
         return NONE; /* those from before a clear stand in front */
     return id;
+}
+
+uint32_t arena_coldest(const struct pool *pool, const struct arena *arena)
+{
+    return coldest_in(pool, arena, false);
 }
 
 /* The coldest block of all of a payer's arenas in the scope, or NONE. */
@@ -36,7 +41,7 @@ static uint32_t payer_coldest(const struct pool *pool, pool_payer payer,
             continue;
         for (uint32_t group = 0; group < pool->models[shelf->model].shape.num_groups; group++) {
             const struct arena *arena = &pool->arenas[shelf->first_arena + group];
-            uint32_t block = arena_coldest(pool, arena, scope->is_stale_only);
+            uint32_t block = coldest_in(pool, arena, scope->is_stale_only);
             if (block != NONE &&
                 (best == NONE || pool->blocks[block].stamp < pool->blocks[best].stamp))
                 best = block;
@@ -112,4 +117,26 @@ void granule_evict_all(struct pool *pool, uint32_t granule, pool_payer by)
         if (pool->slots[id].state == SLOT_TAKEN)
             block_evict(pool, pool->slots[id].block, by);
     }
+}
+
+/* Of the granule's cached blocks. A granule has few slots, and this is the rare case: no sorting.
+ */
+static uint32_t granule_coldest(const struct pool *pool, uint32_t granule)
+{
+    uint32_t best = NONE;
+
+    for (uint32_t id = granule; id != NONE; id = pool->slots[id].next_in_granule) {
+        uint32_t block = pool->slots[id].state == SLOT_TAKEN ? pool->slots[id].block : NONE;
+        if (block != NONE && (best == NONE || pool->blocks[block].stamp < pool->blocks[best].stamp))
+            best = block;
+    }
+    return best;
+}
+
+void granule_evict_in_order(struct pool *pool, uint32_t granule, pool_payer by)
+{
+    uint32_t block;
+
+    while ((block = granule_coldest(pool, granule)) != NONE)
+        block_evict(pool, block, by);
 }

@@ -16,5 +16,10 @@ struct evict_scope {
  */
 uint64_t evict_blocks(struct pool *pool, const struct evict_scope *scope, uint64_t max_blocks);
 
+/* The arena's coldest block that can go, or NONE. */
+uint32_t arena_coldest(const struct pool *pool, const struct arena *arena);
+
+/* The same as granule_evict_all(), from the coldest block up: their slots stay, in that order. */
+void granule_evict_in_order(struct pool *pool, uint32_t granule, pool_payer by);
 /* Evicts all blocks of a wholly unheld granule, which is idle then. @by caused it. */
 void granule_evict_all(struct pool *pool, uint32_t granule, pool_payer by);

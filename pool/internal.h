@@ -48,6 +48,7 @@ struct plan {
     pool_payer payer;
     uint64_t limit; /* the payer's, or POOL_UNLIMITED to ask what else is in the way */
     int64_t slot_records; /* that are left at this point of the plan */
+    bool has_met_limit;   /* something of the payer's own had to go for its limit */
 };
 
 struct pool {
@@ -83,6 +84,8 @@ struct pool {
     uint64_t total_weight;
     uint32_t tournament_size;
     bool has_shared_granules; /* some model has several blocks in a granule */
+    uint32_t granule_pages;   /* of all models' granules, while they are the same */
+    bool has_mixed_pages;     /* they are not */
     bool is_draining;
     uint64_t stamp, batch, now_ms;
     uint32_t generation;

@@ -58,8 +58,12 @@ int pool_model_register(struct pool *pool, const struct pool_model_shape *shape,
     struct model model = {.shape = *shape, .placement = placement_get(pool, devices)};
     if (model.placement == NONE || !model_fit_chunks(pool, &model))
         return POOL_LIMIT;
-    for (uint32_t group = 0; group < shape->num_groups; group++)
+    for (uint32_t group = 0; group < shape->num_groups; group++) {
+        uint32_t pages = shape->groups[group].pages;
         pool->has_shared_granules |= shape->groups[group].slots > 1;
+        pool->has_mixed_pages |= pool->granule_pages != 0 && pool->granule_pages != pages;
+        pool->granule_pages = pages;
+    }
     *out_model = pool->model_pool.num_used++; /* models are never given back */
     pool->models[*out_model] = model;
     return 0;

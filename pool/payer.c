@@ -3,13 +3,13 @@
 
 #include "pool/granule_order.h"
 
-enum { MAX_WEIGHT = 1 << 20 };
+#define MAX_WEIGHT UINT32_MAX
 
 /* ---- who is furthest over its share --------------------------------------------------------- */
 
 /*
- * charged - pages * weight / total_weight (DESIGN: whose block is evicted), times total_weight to stay exact: pages and total weight
- * are below 2^48 and 2^52, so it takes 128 bits.
+ * charged - pages * weight / total_weight, times total_weight to stay exact: pages and the total
+ * weight are below 2^33 and 2^48, so it takes 128 bits.
  */
 __extension__ typedef __int128 int128;
 

@@ -143,8 +143,8 @@ static uint32_t device_over_limit(const struct pool *pool, const struct arena *a
 }
 
 /*
- * A device on which the arena's next granule lacks pages, or NONE. Slot records that are lacking are
- * had like pages: where granules go, theirs are free.
+ * A device on which the arena's next granule lacks pages, or NONE. Slot records that are lacking
+ * are had like pages: where granules go, theirs are free.
  */
 static uint32_t device_short(const struct pool *pool, const struct arena *arena)
 {
@@ -270,7 +270,8 @@ static int plan_evict(struct pool *pool, struct arena *arena, uint32_t block)
  * Who gives next: the payer itself at its limit, else whoever is furthest over its share of those
  * that have something to give. @own: the payer has a block of the arena, or a whole granule.
  */
-static pool_payer plan_giver(const struct pool *pool, uint32_t device, bool is_at_limit, bool has_own)
+static pool_payer plan_giver(const struct pool *pool, uint32_t device, bool is_at_limit,
+                             bool has_own)
 {
     pool_payer self = pool->plan.payer;
     pool_payer other = is_at_limit ? NONE : payer_furthest_over(pool, device);
@@ -326,6 +327,7 @@ static int plan_slot(struct pool *pool, uint32_t arena_id)
         uint32_t device = at_limit != NONE ? at_limit : device_short(pool, arena);
         if (device == NONE)
             return plan_open(pool, arena);
+        pool->plan.has_met_limit |= at_limit != NONE;
         answer = plan_walk(pool, arena, mark, device, at_limit != NONE);
         if (answer == POOL_NO_BLOCKS && pool->plan.slot_records < (int64_t)arena->slots)
             return POOL_LIMIT; /* max_blocks of them are held */
@@ -364,8 +366,9 @@ static bool leaves_watermark(const struct pool *pool, const struct slot_request 
     for (uint32_t device = 0; device < pool->config.num_devices; device++) {
         bool is_wanted = false;
         for (uint32_t i = 0; i < request->num_wants; i++)
-            is_wanted |= request->wants[i].count > 0 &&
-                         placement_has(pool, pool->arenas[request->wants[i].arena].placement, device);
+            is_wanted |=
+                request->wants[i].count > 0 &&
+                placement_has(pool, pool->arenas[request->wants[i].arena].placement, device);
         if (is_wanted && pages_left(pool, device, payer) < pool->devices[device].watermark)
             return false;
     }
@@ -384,6 +387,7 @@ static int plan_make(struct pool *pool, const struct slot_request *request, bool
 
     plan->number++;
     plan->num_steps = 0;
+    plan->has_met_limit = false;
     plan->slot_records = records_left(&pool->slot_pool);
     for (uint32_t i = 0; i < request->num_wants && !answer; i++) {
         plan->payer = want_payer(pool, &request->wants[i]);
@@ -432,8 +436,7 @@ static void plan_carry_out(struct pool *pool)
             break;
         case PLAN_TAKE_FRESH:
             pool->fresh[num_fresh++] = block_create(pool, pool->arenas[id].fresh_next);
-            pool->arenas[id].fresh_next =
-                pool->slots[pool->arenas[id].fresh_next].next_in_granule;
+            pool->arenas[id].fresh_next = pool->slots[pool->arenas[id].fresh_next].next_in_granule;
             break;
         default:
             break;
@@ -441,7 +444,8 @@ static void plan_carry_out(struct pool *pool)
     }
 }
 
-/* Whether @pages more, @new_pages of them from the uncommitted, are far from any bound on all devices. */
+/* Whether @pages more, @new_pages of them from the uncommitted, are far from any bound on all
+ * devices. */
 static bool has_room(const struct pool *pool, const struct slot_request *request, pool_payer payer,
                      uint64_t pages, uint64_t new_pages)
 {
@@ -456,8 +460,8 @@ static bool has_room(const struct pool *pool, const struct slot_request *request
 }
 
 /*
- * Nothing is in the way: free slots and uncommitted pages suffice, far from limit and watermark. The
- * usual case, and the same result as a plan's.
+ * Nothing is in the way: free slots and uncommitted pages suffice, far from limit and watermark.
+ * The usual case, and the same result as a plan's.
  *
  * Hot path: no allocation, no lock, no system call, no log.
  */
@@ -492,6 +496,91 @@ static bool take_at_ease(struct pool *pool, const struct slot_request *request, 
     return true;
 }
 
+/* ---- at a limit ----------------------------------------------------------------------------- */
+
+/* The arena's first free slot that the limit lets the payer take, or NONE. */
+static uint32_t first_free_slot(const struct pool *pool, const struct arena *arena)
+{
+    bool is_at_limit = device_over_limit(pool, arena) != NONE;
+    uint32_t slot = arena->free.head;
+
+    while (slot != NONE && is_at_limit && granule_of_slot(pool, slot)->where == GRANULE_IDLE)
+        slot = pool->slots[slot].link.next;
+    return slot;
+}
+
+/*
+ * One eviction of the walk, for good: a block of the arena, or a whole granule, which is idle then.
+ * False: there is nothing more to give.
+ */
+static bool evict_one_step(struct pool *pool, struct arena *arena)
+{
+    uint32_t at_limit = device_over_limit(pool, arena);
+    uint32_t device = at_limit != NONE ? at_limit : device_short(pool, arena);
+    uint32_t block = arena_coldest(pool, arena);
+    uint32_t own = payer_coldest_granule(pool, pool->plan.payer, device, true);
+    pool_payer giver = plan_giver(pool, device, at_limit != NONE, block != NONE || own != NONE);
+
+    if (giver == NONE)
+        return false;
+    if (giver != pool->plan.payer)
+        own = payer_coldest_granule(pool, giver, device, false);
+    else if (block != NONE &&
+             (own == NONE || pool->blocks[block].stamp <= pool->slots[own].first_of.hottest))
+        own = NONE;
+    if (own == NONE)
+        block_evict(pool, block, pool->plan.payer);
+    else
+        granule_evict_in_order(pool, own, pool->plan.payer);
+    return true;
+}
+
+/* Whether what goes for a limit is room for any other granule: one device, one size. */
+static bool is_uniform(const struct pool *pool, const struct slot_request *request)
+{
+    if (pool->config.num_devices > 1 || pool->has_mixed_pages)
+        return false;
+    for (uint32_t i = 0; i < request->num_wants; i++) {
+        pool_payer payer = want_payer(pool, &request->wants[i]);
+        if (account_of(pool, payer, 0)->charged > pool->payers[payer].quota.limit)
+            return false; /* it was lowered: what goes makes no room */
+    }
+    return true;
+}
+
+/*
+ * What has to go for a limit leaves room behind: for each slot anew, free slots come first, then
+ * granules not in use, then the next eviction. The plan only says that it will do. (Elsewhere the
+ * plan is carried out as it is: what goes is handed over.)
+ */
+static void take_at_limit(struct pool *pool, const struct slot_request *request)
+{
+    uint32_t num_fresh = 0, slot;
+
+    for (uint32_t i = 0; i < request->num_wants; i++) {
+        struct arena *arena = &pool->arenas[request->wants[i].arena];
+        pool->plan.payer = want_payer(pool, &request->wants[i]);
+        pool->plan.limit = pool->payers[pool->plan.payer].quota.limit;
+        for (uint32_t n = 0; n < request->wants[i].count; n++) {
+            while ((slot = first_free_slot(pool, arena)) == NONE) {
+                pool->plan.slot_records = records_left(&pool->slot_pool);
+                bool is_at_limit = device_over_limit(pool, arena) != NONE;
+                uint32_t device = device_short(pool, arena);
+                if (is_at_limit || (device != NONE && idle_longest(pool, device) == NONE)) {
+                    bool has_given = evict_one_step(pool, arena);
+                    assert(has_given || is_at_limit); /* the plan found enough */
+                    if (!has_given)
+                        pool->plan.limit = POOL_UNLIMITED; /* what just went is there */
+                } else if (device != NONE)
+                    granule_drop(pool, idle_longest(pool, device));
+                else
+                    (void)granule_open(pool, request->wants[i].arena);
+            }
+            pool->fresh[num_fresh++] = block_create(pool, slot);
+        }
+    }
+}
+
 static bool has_limit(const struct pool *pool, const struct slot_request *request)
 {
     for (uint32_t i = 0; i < request->num_wants; i++) {
@@ -514,7 +603,9 @@ int slots_take(struct pool *pool, const struct slot_request *request)
     if (total == 0 || take_at_ease(pool, request, total))
         return 0;
     int answer = plan_make(pool, request, false, &has_slots);
-    if (answer == 0)
+    if (answer == 0 && pool->plan.has_met_limit && is_uniform(pool, request))
+        take_at_limit(pool, request);
+    else if (answer == 0)
         plan_carry_out(pool);
     else if (answer == POOL_NO_BLOCKS && !has_slots && has_limit(pool, request) &&
              plan_make(pool, request, true, &has_slots_without_limit) == 0)

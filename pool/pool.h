@@ -132,7 +132,7 @@ uint64_t pool_bytes(const struct pool *pool);
 struct pool_quota {
     uint64_t guarantee; /* nobody else evicts below it */
     uint64_t limit;     /* admission: held and cached; POOL_UNLIMITED for none */
-    uint64_t weight;    /* share of the pool, against the sum of all weights; 1 .. 2^20 */
+    uint64_t weight;    /* share of the pool, against the sum of all weights; 1 .. 2^32 - 1 */
 };
 
 enum pool_right {

@@ -135,7 +135,7 @@ static int message_check(const struct wire_cap_message *rows, const void *messag
     return 0;
 }
 
-/* Straight to the one verb that is there: 30-90 ns for a Match, against 200-440 walking over all. */
+/* Straight to the one verb that is there: 30-90 ns for a Match, 200-440 over all. */
 int wire_request_check(const Kvpool__Wire__Request *request, const char **out_what)
 {
     enum { ROW_ID, ROW_DEADLINE };

@@ -1,8 +1,17 @@
 /*
  * gpu/host/attend_plain.c - paged attention in plain C: the reference, and what runs without AVX2.
  *
- * Per query vector, one pass over the keys it sees (online softmax): m is the largest score so
- * far; whenever it grows, what was summed up under the old one is scaled down.
+ * Attention of one query vector q over the keys k_j, with values v_j, that it sees:
+ *
+ *     s_j = scale * (q . k_j)               or, with a soft cap c, c * tanh(s_j / c)
+ *     out = sum of e^s_j * v_j / sum of e^s_j
+ *
+ * e^s_j alone would overflow, so all weights are taken as e^(s_j - m), where m is the largest score
+ * so far: one pass over the keys, and whenever m grows, the sums are scaled down to the new one.
+ * What comes out of a tile is m, l (sum of weights) and o (sum of weights * v), not yet divided:
+ * so other stretches of the same sequence can be merged, and a sink added, exactly (attend.c).
+ *
+ * Paged: key j of a sequence is row j % block_tokens of block j / block_tokens of its table.
  */
 #include "gpu/host/attend_kernel.h"
 #include "gpu/host/dtype.h"
@@ -10,6 +19,7 @@
 #include <math.h>
 #include <string.h>
 
+/* s_j. */
 static float score(const struct attend_tile *tile, const float *q, const void *k)
 {
     const struct dtype *type = &dtypes[tile->kv_dtype];
@@ -21,6 +31,7 @@ static float score(const struct attend_tile *tile, const float *q, const void *k
     return tile->soft_cap > 0 ? tile->soft_cap * tanhf(sum / tile->soft_cap) : sum;
 }
 
+/* Query vector @i of the tile over all keys of [begin, end) that it sees. */
 static void attend_vector(const struct attend_tile *tile, uint32_t i)
 {
     const struct dtype *type = &dtypes[tile->kv_dtype];
@@ -38,14 +49,14 @@ static void attend_vector(const struct attend_tile *tile, uint32_t i)
         const void *v = block + tile->v_offset + j % tile->block_tokens * tile->v_row_bytes;
         float s = score(tile, q, k);
         if (s == -INFINITY)
-            continue;
+            continue; /* weight 0, and m may be -inf still: -inf - -inf is no number */
 
-        float larger = fmaxf(m, s);
-        float keep = expf(m - larger), weight = expf(s - larger);
+        float new_m = fmaxf(m, s);
+        float keep = expf(m - new_m), weight = expf(s - new_m); /* the first key: 0 and 1 */
         for (uint32_t d = 0; d < tile->v_dim; d++)
             o[d] = keep * o[d] + weight * type->load(v, d);
         l = keep * l + weight;
-        m = larger;
+        m = new_m;
     }
     tile->m[i] = m;
     tile->l[i] = l;
@@ -57,6 +68,7 @@ void attend_plain(const struct attend_tile *tile)
         attend_vector(tile, i);
 }
 
+/* Elements from one format to another; false if one is not finite, before or after. */
 bool convert_plain(void *to, enum gpu_dtype to_type, const void *from, enum gpu_dtype from_type,
                    size_t n)
 {

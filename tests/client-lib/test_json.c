@@ -1,4 +1,5 @@
 /* tests/client-lib/test_json.c - what client-lib/kvpool_command_json.c promises. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@ static char text[512];
 
 static struct json *parse(const char *from)
 {
-    strcpy(text, from);
+    snprintf(text, sizeof(text), "%s", from);
     return json_parse(text);
 }
 

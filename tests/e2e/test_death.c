@@ -139,7 +139,8 @@ static void fifty_crashes_leave_nothing(void **state)
     assert_true(num_fds < 64); /* one session has three */
 }
 
-/* The connection lives on in a child of the engine; the engine itself is gone, and so is its session. */
+/* The connection lives on in a child of the engine; the engine itself is gone, and so is its
+ * session. */
 static void a_session_ends_with_its_process_even_if_a_child_has_the_socket(void **state)
 {
     int ready[2], hold[2];

@@ -319,8 +319,8 @@ static void nonsense_in_a_ring_harms_only_its_session(void **state)
     struct raw raw = raw_connect(*state), other = raw_connect(*state);
     const struct ask ask = {other.welcome.session_id, other.welcome.session_token, 16, WIRE_MAJOR};
     const uint64_t one = 1;
-    char *memory = mmap(NULL, raw.welcome.staging_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                        raw.fds[0], 0);
+    char *memory =
+        mmap(NULL, raw.welcome.staging_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, raw.fds[0], 0);
     assert_ptr_not_equal(memory, MAP_FAILED);
     struct staging_header *header = (struct staging_header *)(void *)memory;
     struct ring_submission *entries =

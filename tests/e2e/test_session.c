@@ -68,7 +68,6 @@ static void an_engine_allocates_publishes_forks_and_releases(void **state)
     stat_await(*state, "pool_sequences", 0, 5000);
 }
 
-
 /* ---- sharing -------------------------------------------------------------------------------- */
 
 static void a_second_engine_finds_what_the_first_published(void **state)
@@ -130,19 +129,15 @@ static void a_shared_domain_is_read_by_its_readers_only(void **state)
     const struct kvpool_request create = {
         .verb = KVPOOL_CREATE_DOMAIN, .domain = "commons", .readers = readers, .fillers = fillers};
 
-    assert_int_equal(kvpool_call(operator, &create, &result), 0);
-    assert_int_equal(kvpool_call(operator, &create, &result), KVPOOL_EXISTS);
+    assert_int_equal(kvpool_call(operator, & create, &result), 0);
+    assert_int_equal(kvpool_call(operator, & create, &result), KVPOOL_EXISTS);
     tokens_make(tokens, 80, 4);
-    struct kvpool_prompt prompt = {.model = model_of(filler),
-                                   .tokens = tokens,
-                                   .num_tokens = 64,
-                                   .fill_domain = "commons"};
+    struct kvpool_prompt prompt = {
+        .model = model_of(filler), .tokens = tokens, .num_tokens = 64, .fill_domain = "commons"};
     assert_int_equal(kvpool_allocate(filler, 1, &prompt, NULL, NULL), 0);
     assert_int_equal(kvpool_publish(filler, 1), 0);
-    prompt = (struct kvpool_prompt){.model = model_of(reader),
-                                    .tokens = tokens,
-                                    .num_tokens = 80,
-                                    .shared_domain = "commons"};
+    prompt = (struct kvpool_prompt){
+        .model = model_of(reader), .tokens = tokens, .num_tokens = 80, .shared_domain = "commons"};
     assert_int_equal(kvpool_allocate(reader, 1, &prompt, NULL, &result), 0);
     assert_int_equal(result.matched, 64);
     assert_int_equal(kvpool_preempt(reader, 1), 0);
@@ -150,10 +145,8 @@ static void a_shared_domain_is_read_by_its_readers_only(void **state)
     assert_int_equal(result.matched, 64);
     prompt.shared_domain = "nowhere";
     assert_int_equal(kvpool_match(reader, &prompt, &result), KVPOOL_NOT_FOUND);
-    prompt = (struct kvpool_prompt){.model = model_of(reader),
-                                    .tokens = tokens,
-                                    .num_tokens = 64,
-                                    .fill_domain = "commons"};
+    prompt = (struct kvpool_prompt){
+        .model = model_of(reader), .tokens = tokens, .num_tokens = 64, .fill_domain = "commons"};
     assert_int_equal(kvpool_allocate(reader, 2, &prompt, NULL, &result), KVPOOL_NOT_FOUND);
     kvpool_disconnect(operator);
     kvpool_disconnect(filler);
@@ -206,7 +199,8 @@ static void a_long_prompt_is_named_beside(void **state)
     struct kvpool_result result;
 
     tokens_make(tokens, COUNT + 8000, 6);
-    struct kvpool_prompt prompt = {.model = model_of(kvpool), .tokens = tokens, .num_tokens = COUNT};
+    struct kvpool_prompt prompt = {
+        .model = model_of(kvpool), .tokens = tokens, .num_tokens = COUNT};
     assert_int_equal(kvpool_allocate(kvpool, 1, &prompt, NULL, &result), 0);
     assert_int_equal(kvpool_publish(kvpool, 1), 0);
     assert_int_equal(kvpool_append(kvpool, 1, tokens + COUNT, 8000, &result), 0);
@@ -246,11 +240,13 @@ static void who_waits_for_a_fill_is_told_when_it_is_there(void **state)
         .verb = KVPOOL_WAIT_ARRIVING, .prompt = &prompt, .deadline_ms = 5000};
     assert_int_equal(kvpool_submit(waiter, &wait, &ticket), 0);
     assert_int_equal(kvpool_flush(waiter), 0);
+    stat_await(*state, "pool_waiting", 1, 5000);
     assert_int_equal(kvpool_cancel(waiter, ticket), 0);
     assert_int_equal(kvpool_wait(waiter, ticket, &result), KVPOOL_CANCELLED);
 
     assert_int_equal(kvpool_submit(waiter, &wait, &ticket), 0);
     assert_int_equal(kvpool_flush(waiter), 0);
+    stat_await(*state, "pool_waiting", 1, 5000); /* it got there */
     assert_int_equal(kvpool_fill(filler, 1), 0);
     assert_int_equal(kvpool_publish(filler, 1), 0);
     assert_int_equal(kvpool_wait(waiter, ticket, &result), 0);
@@ -297,14 +293,14 @@ static void a_quota_is_kept_and_can_be_raised(void **state)
         .domain = "a",
         .quota = {.has_limit = true, .limit_bytes = 1 << 20, .weight = 1}};
 
-    assert_int_equal(kvpool_call(operator, &quota, NULL), 0);
+    assert_int_equal(kvpool_call(operator, & quota, NULL), 0);
     tokens_make(tokens, 4096, 9);
     struct kvpool_prompt prompt = {.model = model_of(kvpool), .tokens = tokens, .num_tokens = 1600};
     assert_int_equal(kvpool_allocate(kvpool, 1, &prompt, NULL, NULL), 0);
     tokens_make(tokens, 4096, 10);
     assert_int_equal(kvpool_allocate(kvpool, 2, &prompt, NULL, NULL), KVPOOL_QUOTA);
     quota.quota.limit_bytes = 4 << 20;
-    assert_int_equal(kvpool_call(operator, &quota, NULL), 0);
+    assert_int_equal(kvpool_call(operator, & quota, NULL), 0);
     assert_int_equal(kvpool_allocate(kvpool, 2, &prompt, NULL, NULL), 0);
     kvpool_disconnect(operator);
     kvpool_disconnect(kvpool);
@@ -321,10 +317,11 @@ static void a_kicked_session_is_gone(void **state)
         .model = model_of(kvpool), .tokens = tokens, .num_tokens = 64};
     assert_int_equal(kvpool_allocate(kvpool, 1, &prompt, NULL, NULL), 0);
     const struct kvpool_request kick = {.verb = KVPOOL_KICK, .session = kvpool_session(kvpool)};
-    assert_int_equal(kvpool_call(operator, &kick, NULL), 0);
-    assert_int_equal(kvpool_call(operator, &kick, NULL), KVPOOL_NOT_FOUND);
+    assert_int_equal(kvpool_call(operator, & kick, NULL), 0);
+    assert_int_equal(kvpool_call(operator, & kick, NULL), KVPOOL_NOT_FOUND);
     stat_await(*state, "pool_sequences", 0, 5000);
-    assert_int_equal(kvpool_release(kvpool, 1), KVPOOL_DISCONNECTED);
+    int answer = kvpool_release(kvpool, 1); /* whichever it hears of first */
+    assert_true(answer == KVPOOL_DISCONNECTED || answer == KVPOOL_STALE);
     kvpool_disconnect(operator);
     kvpool_disconnect(kvpool);
 }
@@ -340,11 +337,11 @@ static void a_drained_daemon_takes_no_new_sequences(void **state)
     const struct kvpool_prompt prompt = {
         .model = model_of(kvpool), .tokens = tokens, .num_tokens = 64};
     assert_int_equal(kvpool_allocate(kvpool, 1, &prompt, NULL, NULL), 0);
-    assert_int_equal(kvpool_call(operator, &drain, NULL), 0);
+    assert_int_equal(kvpool_call(operator, & drain, NULL), 0);
     assert_int_equal(kvpool_allocate(kvpool, 2, &prompt, NULL, NULL), KVPOOL_DRAINING);
     assert_int_equal(kvpool_append(kvpool, 1, tokens, 20, NULL), 0);
     drain.undo = true;
-    assert_int_equal(kvpool_call(operator, &drain, NULL), 0);
+    assert_int_equal(kvpool_call(operator, & drain, NULL), 0);
     assert_int_equal(kvpool_allocate(kvpool, 2, &prompt, NULL, NULL), 0);
     kvpool_disconnect(operator);
     kvpool_disconnect(kvpool);
@@ -364,7 +361,7 @@ static void a_clear_is_found_no_more(void **state)
     assert_int_equal(kvpool_allocate(kvpool, 1, &prompt, NULL, NULL), 0);
     assert_int_equal(kvpool_publish(kvpool, 1), 0);
     assert_int_equal(kvpool_release(kvpool, 1), 0);
-    assert_int_equal(kvpool_call(operator, &clear, NULL), 0);
+    assert_int_equal(kvpool_call(operator, & clear, NULL), 0);
     assert_int_equal(kvpool_match(kvpool, &prompt, &result), 0);
     assert_int_equal(result.matched, 0);
     kvpool_disconnect(operator);
@@ -382,7 +379,7 @@ static void lists_are_json(void **state)
     for (size_t at = 0; at < ARRAY_SIZE(lists); at++) {
         const struct kvpool_request list = {
             .verb = KVPOOL_LIST, .what = lists[at], .json = json, .json_max = sizeof(json)};
-        assert_int_equal(kvpool_call(operator, &list, NULL), 0);
+        assert_int_equal(kvpool_call(operator, & list, NULL), 0);
         assert_true(json[0] == '[' || json[0] == '{');
     }
     assert_int_equal(kvpool_stats(kvpool, json, sizeof(json)), 0);

@@ -50,14 +50,18 @@ static struct tensors tensors_take(struct kvpool *kvpool)
     char *base = kvpool_staging(kvpool, &size);
 
     kvpool_staging_reset(kvpool);
-    assert_int_equal(kvpool_staging_take(kvpool, sizeof(float) * MAX_ROWS * Q_HEADS * DIM,
-                                         &tensors.q_offset), 0);
-    assert_int_equal(kvpool_staging_take(kvpool, sizeof(float) * MAX_ROWS * KV_HEADS * DIM,
-                                         &tensors.k_offset), 0);
-    assert_int_equal(kvpool_staging_take(kvpool, sizeof(float) * MAX_ROWS * KV_HEADS * DIM,
-                                         &tensors.v_offset), 0);
-    assert_int_equal(kvpool_staging_take(kvpool, sizeof(float) * MAX_ROWS * Q_HEADS * DIM,
-                                         &tensors.out_offset), 0);
+    assert_int_equal(
+        kvpool_staging_take(kvpool, sizeof(float) * MAX_ROWS * Q_HEADS * DIM, &tensors.q_offset),
+        0);
+    assert_int_equal(
+        kvpool_staging_take(kvpool, sizeof(float) * MAX_ROWS * KV_HEADS * DIM, &tensors.k_offset),
+        0);
+    assert_int_equal(
+        kvpool_staging_take(kvpool, sizeof(float) * MAX_ROWS * KV_HEADS * DIM, &tensors.v_offset),
+        0);
+    assert_int_equal(
+        kvpool_staging_take(kvpool, sizeof(float) * MAX_ROWS * Q_HEADS * DIM, &tensors.out_offset),
+        0);
     tensors.q = (float *)(void *)(base + tensors.q_offset);
     tensors.k = (float *)(void *)(base + tensors.k_offset);
     tensors.v = (float *)(void *)(base + tensors.v_offset);
@@ -102,10 +106,8 @@ static void attend_all(struct kvpool *kvpool, uint64_t step, struct history *his
             tensors.k[i] = noise(&seed);
             tensors.v[i] = noise(&seed);
         }
-        memcpy(history->k[layer][history->length], tensors.k,
-               count * sizeof(history->k[layer][0]));
-        memcpy(history->v[layer][history->length], tensors.v,
-               count * sizeof(history->v[layer][0]));
+        memcpy(history->k[layer][history->length], tensors.k, count * sizeof(history->k[layer][0]));
+        memcpy(history->v[layer][history->length], tensors.v, count * sizeof(history->v[layer][0]));
         const struct kvpool_attend attend = {.step = step,
                                              .layer = layer,
                                              .dtype = KVPOOL_F32,

@@ -5,7 +5,9 @@
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TOKENS = 16, DIM = 64, HEADS = 2, LENGTH = 4 * TOKENS, COOKIE = 77 };
 
@@ -152,6 +154,43 @@ static void an_arena_that_nobody_harmed_is_not_damaged(void **state)
     assert_false(gpu_arena_is_damaged(f->device, 0));
 }
 
+static void nothing_of_workers_and_queued_attends_outlives_a_device(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t num_descriptors = 0, num_mappings = 0;
+
+    for (uint32_t round = 0; round < 30; round++) {
+        if (round == 10) /* the C library keeps stacks of threads: it has those it wants now */
+            num_descriptors = count_descriptors(), num_mappings = count_mappings();
+        build_plan(f);
+        const struct gpu_attend_layer layer = {
+            .dtype = GPU_F32, .q = f->q, .k = f->k, .v = f->v, .out = f->out};
+        assert_int_equal(gpu_device_attend(f->device, f->plan, &layer, COOKIE), GPU_ATTEND_QUEUED);
+        gpu_device_destroy(f->device); /* first: it carries out what is queued */
+        gpu_step_plan_destroy(f->plan);
+        assert_true(fabsf(f->out[0] - LENGTH / 2.0f) < 1e-4f);
+        assert_int_equal(with_workers(state), 0);
+    }
+    assert_int_equal(count_descriptors(), num_descriptors);
+    assert_true(count_mappings() <= num_mappings + 2);
+}
+
+static void signals_of_the_process_go_to_no_worker(void **state)
+{
+    sigset_t all, before, waiting;
+
+    (void)state;
+    sigfillset(&all);
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, &all, &before), 0);
+    assert_int_equal(kill(getpid(), SIGUSR1), 0); /* would end the process in any other thread */
+    poll(NULL, 0, 20);
+    assert_int_equal(sigpending(&waiting), 0);
+    assert_int_equal(sigismember(&waiting, SIGUSR1), 1);
+    int number;
+    assert_int_equal(sigwait(&waiting, &number), 0);
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, &before, NULL), 0);
+}
+
 #define BOTH(test)                                                                                 \
     {#test " (workers)", test, with_workers, teardown, NULL},                                      \
     {                                                                                              \
@@ -165,6 +204,10 @@ int main(void)
         BOTH(a_nan_in_a_query_ends_as_an_error_of_that_attend),
         BOTH(attends_give_their_operation_records_back),
         BOTH(an_arena_that_nobody_harmed_is_not_damaged),
+        cmocka_unit_test_setup_teardown(nothing_of_workers_and_queued_attends_outlives_a_device,
+                                        with_workers, teardown),
+        cmocka_unit_test_setup_teardown(signals_of_the_process_go_to_no_worker, with_workers,
+                                        teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -244,14 +244,12 @@ static void evict_granule(struct slots *slots, uint32_t arena_index, uint32_t gr
  * "it ends at the first block of the asker's own arena or the first completed granule"; blocks
  * whose eviction completes no granule stay. With one block a granule that is the coldest block.
  */
-static bool walk_payer(struct slots *slots, uint32_t payer, uint32_t arena_index,
-                       struct place *out_block)
+static bool walk_payer(struct slots *slots, uint32_t payer, uint32_t arena_index)
 {
     for (size_t i = 0; i < slots->cold.num; i++) {
         struct place place = slots->cold.items[i];
         if (slots->arenas[place.arena].payer != payer)
             continue;
-        *out_block = place;
         if (place.arena == arena_index) {
             evict_block(slots, i);
             return true;
@@ -269,11 +267,10 @@ static bool evict_for(const struct naive *naive, struct slots *slots, uint32_t a
 {
     uint32_t asker = slots->arenas[arena_index].payer;
     struct rank rank, last;
-    struct place block;
     bool has_last = false;
 
     while (next_payer(naive, slots, asker, has_last ? &last : NULL, &rank)) {
-        if (walk_payer(slots, rank.payer, arena_index, &block))
+        if (walk_payer(slots, rank.payer, arena_index))
             return true;
         last = rank;
         has_last = true;
@@ -311,31 +308,18 @@ static bool take_free(struct slots *slots, uint32_t arena_index, size_t free_ind
     return true;
 }
 
-static size_t find_free(const struct slots *slots, uint32_t arena_index, uint32_t slot)
-{
-    return places_find(&slots->arenas[arena_index].free, arena_index, slot);
-}
-
-/*
- * "at its limit a tenant still takes a free slot of its own granules"; else "the asker itself": the
- * block of its own arena whose slot is taken, or the granule of another that is "handed over".
- */
-static bool take_at_limit(struct slots *slots, uint32_t arena_index, uint32_t *out_slot)
+/* "at its limit a tenant still takes a free slot of its own granules"; else "the asker itself" */
+static bool take_at_limit(struct slots *slots, uint32_t arena_index, bool *out_again,
+                          uint32_t *out_slot)
 {
     struct arena *arena = &slots->arenas[arena_index];
-    struct place block;
 
+    *out_again = false;
     for (size_t i = 0; i < arena->free.num; i++)
         if (arena->granules[granule_of(arena, arena->free.items[i].index)] == GRANULE_USED)
             return take_free(slots, arena_index, i, out_slot);
-    if (!walk_payer(slots, arena->payer, arena_index, &block))
-        return false;
-    if (block.arena == arena_index)
-        return take_free(slots, arena_index, find_free(slots, arena_index, block.index), out_slot);
-    remove_granule(slots, block.arena, granule_of(&slots->arenas[block.arena], block.index));
-    size_t first_new = arena->free.num;
-    add_granule(slots, arena_index);
-    return take_free(slots, arena_index, first_new, out_slot);
+    *out_again = walk_payer(slots, arena->payer, arena_index);
+    return false;
 }
 
 /* "(1) the arena's list of free slots; (2) a granule not in use ...; (3) eviction", then again. */
@@ -347,7 +331,11 @@ bool take_slot(const struct naive *naive, struct slots *slots, uint32_t arena_in
 
     for (;;) {
         if (!ignore_limit && charged(slots, arena->payer) >= limit) {
-            return take_at_limit(slots, arena_index, out_slot);
+            bool again;
+            if (take_at_limit(slots, arena_index, &again, out_slot))
+                return true;
+            if (!again)
+                return false;
         } else if (arena->free.num) {
             return take_free(slots, arena_index, 0, out_slot);
         } else if (slots->uncommitted) {

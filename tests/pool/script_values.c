@@ -32,7 +32,7 @@ int script_read_number(struct reader *reader, const char *what, const char *word
         if (__builtin_mul_overflow(number, 10, &number) ||
             __builtin_add_overflow(number, (uint64_t)(*digit - '0'), &number) ||
             number == SCRIPT_UNSET)
-            return script_wrong(reader, "%s: '%s' is too large", what, word);
+            number = SCRIPT_UNSET - 1; /* more than there can be of anything: bounds come later */
     }
     *out = number;
     return 0;

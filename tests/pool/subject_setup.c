@@ -38,7 +38,8 @@ void core_pool(struct core *core, const struct script_command *command, struct t
     config.max_blocks = (uint32_t)blocks;
     config.max_block_tokens = (uint32_t)command->block_tokens;
     config.max_tokens = UINT64_C(1) << 24;
-    config.max_sequences = 65535;
+    config.max_sequences = command->block_tokens > 4096 ? 1024 : 65535; /* a chunk each */
+    config.max_sessions = 65535;
     config.max_sequence_blocks = 1 << 20;
     config.max_models = MAX_NAMES;
     config.max_payers = MAX_NAMES;

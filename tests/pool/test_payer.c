@@ -32,7 +32,7 @@ static void a_quota_must_make_sense(void **state)
     struct fixture *f = *state;
 
     assert_int_equal(create(f, 0, POOL_UNLIMITED, 0), POOL_INVALID);
-    assert_int_equal(create(f, 0, POOL_UNLIMITED, (1 << 20) + 1), POOL_INVALID);
+    assert_int_equal(create(f, 0, POOL_UNLIMITED, UINT64_C(1) << 32), POOL_INVALID);
     assert_int_equal(create(f, 3, 2, 1), POOL_INVALID);
     assert_int_equal(create(f, 5, 5, 1), 0);
     assert_int_equal(create(f, 4, 4, 1), POOL_INVALID); /* guarantees add up to 9 of 8 pages */
