@@ -25,4 +25,6 @@ void daemon_bed_must(struct kvpool *kvpool, int answer, const char *what); /* be
 void daemon_bed_tokens(uint32_t *out, size_t count, uint32_t seed);
 
 /* tests/bench/bench_daemon_blocks.c: fetch and store through a mapped arena. */
-void bench_blocks(struct bench *bench, struct daemon_bed *bed, const char *program);
+struct limit_echo;
+void bench_blocks(struct bench *bench, struct daemon_bed *bed, const char *program,
+                  struct limit_echo *echo);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -90,24 +91,49 @@ void limit_echo_stop(struct limit_echo *echo)
     (void)unlink(echo->path);
 }
 
-void limit_echo_run(struct limit_echo *echo, size_t num_messages, size_t num_bytes, size_t window)
+void limit_echo_send(struct limit_echo *echo, size_t num_bytes)
 {
     static const char bytes[1 << 16];
+
+    (void)zmq_send(echo->socket, bytes, num_bytes, 0);
+}
+
+/* False: none is there, and none is waited for. */
+static bool echo_take(struct limit_echo *echo)
+{
+    zmq_msg_t message;
+
+    zmq_msg_init(&message);
+    if (zmq_msg_recv(&message, echo->socket, ZMQ_DONTWAIT) < 0)
+        return false;
+    (void)zmq_msg_close(&message);
+    return true;
+}
+
+static void echo_wait(struct limit_echo *echo)
+{
     zmq_pollitem_t item = {echo->socket, 0, ZMQ_POLLIN, 0};
 
+    if (zmq_poll(&item, 1, 10000) != 1) {
+        fprintf(stderr, "limit_ipc: the echo is gone\n");
+        exit(1);
+    }
+}
+
+void limit_echo_receive(struct limit_echo *echo)
+{
+    while (!echo_take(echo))
+        echo_wait(echo);
+}
+
+void limit_echo_run(struct limit_echo *echo, size_t num_messages, size_t num_bytes, size_t window)
+{
     for (size_t sent = 0, done = 0; done < num_messages;) {
         for (; sent < num_messages && sent - done < window; sent++)
-            (void)zmq_send(echo->socket, bytes, num_bytes, 0);
-        if (zmq_poll(&item, 1, 10000) != 1) {
-            fprintf(stderr, "limit_ipc: the echo is gone\n");
-            exit(1);
-        }
-        zmq_msg_t message;
-        for (zmq_msg_init(&message); zmq_msg_recv(&message, echo->socket, ZMQ_DONTWAIT) >= 0;
-             zmq_msg_init(&message)) {
-            (void)zmq_msg_close(&message);
+            limit_echo_send(echo, num_bytes);
+        echo_wait(echo);
+        while (echo_take(echo))
             done++;
-        }
     }
 }
 
@@ -123,12 +149,13 @@ struct limit_ring_memory {
     uint64_t answers[ENTRIES][4];
 };
 
-static void ring_serve(struct limit_ring_memory *memory)
+static void ring_serve(struct limit_ring_memory *memory, int wake_fd)
 {
     for (uint64_t next = 0;;) {
         if (!atomic_load(&memory->is_active)) {
+            uint64_t count;
             atomic_store(&memory->is_spinning, false);
-            (void)usleep(200);
+            (void)!read(wake_fd, &count, sizeof(count)); /* asleep, it disturbs nobody */
             continue;
         }
         atomic_store_explicit(&memory->is_spinning, true, memory_order_relaxed);
@@ -147,12 +174,15 @@ int limit_ring_start(struct limit_ring *ring)
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (ring->memory == MAP_FAILED)
         return -errno;
+    ring->wake_fd = eventfd(0, EFD_CLOEXEC);
+    if (ring->wake_fd < 0)
+        return -errno;
     ring->pid = fork();
     if (ring->pid < 0)
         return -errno;
     if (ring->pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        ring_serve(ring->memory);
+        ring_serve(ring->memory, ring->wake_fd);
     }
     return 0;
 }
@@ -160,6 +190,7 @@ int limit_ring_start(struct limit_ring *ring)
 void limit_ring_stop(struct limit_ring *ring)
 {
     stop(&ring->pid);
+    (void)close(ring->wake_fd);
     if (ring->memory)
         (void)munmap(ring->memory, sizeof(*ring->memory));
 }
@@ -180,7 +211,11 @@ void limit_ring_run(struct limit_ring *ring, size_t num_trips)
 
 void limit_ring_wake(struct limit_ring *ring, bool is_active)
 {
+    const uint64_t one = 1;
+
     atomic_store(&ring->memory->is_active, is_active);
+    if (is_active)
+        (void)!write(ring->wake_fd, &one, sizeof(one));
     while (atomic_load(&ring->memory->is_spinning) != is_active)
         (void)usleep(50);
 }

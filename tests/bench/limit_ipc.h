@@ -21,13 +21,17 @@ int limit_echo_start(struct limit_echo *echo, const char *dir);
 int limit_echo_connect(struct limit_echo *echo);
 void limit_echo_stop(struct limit_echo *echo);
 
-/* @num_messages of @num_bytes, @window outstanding. Exits if the echo is gone. */
+/* One message, and one answer; both exit if the echo is gone. */
+void limit_echo_send(struct limit_echo *echo, size_t num_bytes);
+void limit_echo_receive(struct limit_echo *echo);
+/* @num_messages of @num_bytes, @window outstanding. */
 void limit_echo_run(struct limit_echo *echo, size_t num_messages, size_t num_bytes, size_t window);
 
 /* Two rings of one producer each in shared memory, spinning on both sides while it is_active. */
 struct limit_ring_memory;
 struct limit_ring {
     pid_t pid;
+    int wake_fd;
     struct limit_ring_memory *memory;
 };
 int limit_ring_start(struct limit_ring *ring); /* forks, too */
