@@ -66,6 +66,8 @@ bool raw_complete(struct raw *raw, struct ring_completion *out, unsigned ms);
 /* ---- what is watched ---- */
 
 uint64_t process_rss_kib(pid_t pid);
+/* What an address sanitizer may keep of freed memory; 0 without one. */
+uint64_t process_rss_slack_kib(pid_t pid);
 unsigned long process_ticks(pid_t pid);              /* user and system */
 unsigned process_count(pid_t pid, const char *what); /* entries of /proc/PID/what: fd, task */
 unsigned process_maps(pid_t pid);

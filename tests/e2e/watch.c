@@ -48,6 +48,18 @@ unsigned long process_ticks(pid_t pid)
     return user + system;
 }
 
+uint64_t process_rss_slack_kib(pid_t pid)
+{
+    FILE *in = process_open(pid, "maps");
+    char line[512];
+    bool is_sanitized = false;
+
+    while (fgets(line, sizeof(line), in))
+        is_sanitized |= strstr(line, "libasan") != NULL;
+    fclose(in);
+    return is_sanitized ? UINT64_C(1) << 20 : 0;
+}
+
 unsigned process_count(pid_t pid, const char *what)
 {
     char path[64];
