@@ -530,7 +530,8 @@ static int growth_prepare(struct server *server, const struct session *session,
             pool_sequence_key(server->pool, name, num_full - 1, (struct pool_key *)&naming->parent);
     if (answer)
         return status_of_pool(answer);
-    memcpy(naming->tokens + naming->num_known, tokens, count * sizeof(uint32_t));
+    if (count > 0) /* an empty field points nowhere */
+        memcpy(naming->tokens + naming->num_known, tokens, count * sizeof(uint32_t));
     if (naming->num_known > 0 && record->end_extras == num_full + 1) {
         naming->num_extras = 1;
         naming->extras[0] = (struct key_extra){

@@ -460,6 +460,7 @@ int server_create(struct config *config, const char *config_path, struct server 
         getrandom(server->boot_id, sizeof(server->boot_id), 0) != sizeof(server->boot_id))
         err = -errno;
     clock_read(server);
+    server->started_ms = server->now_ms;
     if (!err)
         err = lock_take(server);
     if (!err)

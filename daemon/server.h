@@ -85,7 +85,7 @@ struct server {
     uint32_t num_cpus;
     long num_preempted;
     uint64_t no_spin_until_ms;
-    uint64_t now_ms;
+    uint64_t now_ms, started_ms;
     uint64_t last_second_ms, last_stats_ms;
     uint64_t drain_end_ms;
     bool is_timer_fast, is_draining, is_stopping, has_more;

@@ -143,6 +143,8 @@ static void list_payers(struct server *server, struct text *out, bool are_domain
                     payer->num_sessions, stats.held, stats.evictable, stats.reserved);
         text_printf(out, ",\"quarantined\":%lu,\"charged_bytes\":%lu", stats.quarantined,
                     stats.charged_pages[0] * server->config->page_bytes);
+        text_printf(out, ",\"query_tokens\":%lu,\"hit_tokens\":%lu", stats.query_tokens,
+                    stats.hit_tokens);
         text_printf(out, ",\"guarantee_bytes\":%lu,\"weight\":%lu", payer->quota.guarantee_bytes,
                     payer->quota.weight);
         if (payer->quota.limit_bytes == CONFIG_UNLIMITED)
@@ -179,7 +181,9 @@ static void list_status(struct server *server, struct text *out)
     size_t count = stats_fallbacks(server->stats, fallbacks, ARRAY_SIZE(fallbacks));
 
     gpu_device_memory(server->device, &memory);
-    text_printf(out, "{\"draining\":%s,\"sessions\":%u,\"sequences\":%u",
+    text_printf(out, "{\"version\":\"%s\",\"uptime_ms\":%lu", KVPOOL_VERSION,
+                server->now_ms - server->started_ms);
+    text_printf(out, ",\"draining\":%s,\"sessions\":%u,\"sequences\":%u",
                 server->is_draining ? "true" : "false", server->sessions.num_open,
                 server->sequences.num_used);
     text_printf(out, ",\"budget_bytes\":%lu,\"charged_bytes\":%lu", memory.budget_bytes,

@@ -1,8 +1,9 @@
 /*
  * pool/allocate.c - a prompt comes in: match, hold, take the rest, all or nothing.
  *
- * First every matched block of every group is held, so that taking new slots cannot evict them; then
- * all slots are taken together. A refusal lets go in exactly the opposite order: nothing changed.
+ * First every matched block of every group is held, so that taking new slots cannot evict them;
+ * then all slots are taken together. A refusal lets go in exactly the opposite order: nothing
+ * changed.
  */
 #include "pool/arena.h"
 #include "pool/arriving.h"
@@ -40,11 +41,10 @@ static int prompt_check(const struct pool *pool, const struct pool_prompt *promp
         if (!payer_may(pool, prompt->shared, prompt->tenant, POOL_MAY_READ))
             return POOL_NOT_FOUND;
     }
-    if (prompt->tokens.count == 0 ||
-        (prompt->shared != POOL_NONE && !prompt->tokens.shared_keys))
+    if (prompt->tokens.count == 0 || (prompt->shared != POOL_NONE && !prompt->tokens.shared_keys))
         return POOL_INVALID;
-    uint64_t most = (uint64_t)pool->config.max_sequence_blocks *
-                    pool->models[prompt->model].shape.block_tokens;
+    uint64_t most =
+        (uint64_t)pool->config.max_sequence_blocks * pool->models[prompt->model].shape.block_tokens;
     return prompt->tokens.count > most ? POOL_LIMIT : 0;
 }
 
@@ -159,8 +159,7 @@ static void fill_tables(struct pool *pool, struct sequence *sequence,
             uint32_t block = at < match->num_positions
                                  ? *match_hit(pool, group, at)
                                  : pool->fresh[group * num_new + at - match->num_positions];
-            entries[group] =
-                (struct entry){block, block_slot(pool, &pool->blocks[block])->number};
+            entries[group] = (struct entry){block, block_slot(pool, &pool->blocks[block])->number};
         }
     }
 }
@@ -198,8 +197,8 @@ static void sequence_begin(struct pool *pool, struct sequence *sequence,
         sequence->first_kept[group] = match->first[group];
     sequence->is_mapped = admission->options->is_mapped;
     sequence->is_filled = !admission->options->is_unfilled;
-    sequence->num_complete = sequence->is_filled ? admission->length
-                                                 : match->num_positions * block_tokens;
+    sequence->num_complete =
+        sequence->is_filled ? admission->length : match->num_positions * block_tokens;
     if (!sequence->is_filled)
         arriving_promise(pool, sequence);
     count_hit(pool, admission, block_tokens);

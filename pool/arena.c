@@ -247,7 +247,8 @@ uint32_t granule_open(struct pool *pool, uint32_t arena_id)
     arena->num_granules++;
     pages_add(pool, arena, offsetof(struct device, free_pages), -1);
     granule_enter_idle(pool, id);
-    emit(pool, &(struct pool_effect){.kind = POOL_EFFECT_COMMIT, .arena = arena_id, .index = index});
+    emit(pool,
+         &(struct pool_effect){.kind = POOL_EFFECT_COMMIT, .arena = arena_id, .index = index});
     return id;
 }
 
@@ -273,9 +274,8 @@ void granule_drop(struct pool *pool, uint32_t id)
     index_remove(&pool->granule_index, granule_hash(granule->arena, granule->index), id);
     pages_add(pool, arena, offsetof(struct device, free_pages), 1);
     pool->counters.granules_moved++;
-    emit(pool, &(struct pool_effect){.kind = POOL_EFFECT_DECOMMIT,
-                                     .arena = granule->arena,
-                                     .index = granule->index});
+    emit(pool, &(struct pool_effect){
+                   .kind = POOL_EFFECT_DECOMMIT, .arena = granule->arena, .index = granule->index});
     *granule = (struct granule){0};
 }
 
@@ -292,7 +292,8 @@ void slot_take(struct pool *pool, uint32_t id)
         arena->batch = NONE;
     arena->num_free--;
     slot->state = SLOT_TAKEN;
-    slot->generation = ++pool->generation; /* one counter: a number that moved to another record, too */
+    slot->generation =
+        ++pool->generation; /* one counter: a number that moved to another record, too */
     granule_count(pool, slot->granule, 1, 0);
 }
 

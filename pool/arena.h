@@ -1,5 +1,6 @@
 /*
- * pool/arena.h - (internal) arenas, granules and slots: which exist, which are free, who is charged.
+ * pool/arena.h - (internal) arenas, granules and slots: which exist, which are free, who is
+ * charged.
  *
  * A granule is idle (no block: charged to nobody, its slots in the arena's free list), or in use
  * (charged to the arena's payer); one in use with nothing but cached blocks is wholly unheld, and
@@ -30,8 +31,8 @@ void shelf_unmake_last(struct pool *pool);
 uint32_t slot_find(const struct pool *pool, uint32_t arena, uint32_t number);
 
 /*
- * Gives @arena a granule of uncommitted pages, idle, its slots at the tail of the free list. Returns
- * its first slot.
+ * Gives @arena a granule of uncommitted pages, idle, its slots at the tail of the free list.
+ * Returns its first slot.
  */
 uint32_t granule_open(struct pool *pool, uint32_t arena);
 /* Takes an idle granule away from its arena; its pages are uncommitted. */
@@ -43,8 +44,8 @@ void granule_drop(struct pool *pool, uint32_t granule);
  */
 void granule_count(struct pool *pool, uint32_t granule, int busy, int cached);
 /*
- * granule_count(1, -1) for an evictable block that gets its first hold, and granule_count(-1, 1) for
- * one that lost its last hold just now, and so is the hottest of all: every hit comes here.
+ * granule_count(1, -1) for an evictable block that gets its first hold, and granule_count(-1, 1)
+ * for one that lost its last hold just now, and so is the hottest of all: every hit comes here.
  */
 void granule_hold(struct pool *pool, uint32_t granule);
 void granule_let_go(struct pool *pool, uint32_t granule);
@@ -60,9 +61,9 @@ void granule_return_to_idle(struct pool *pool, uint32_t granule);
 void slot_take(struct pool *pool, uint32_t slot);
 
 enum slot_end {
-    SLOT_TO_TAIL,  /* evicted */
-    SLOT_TO_HEAD,  /* let go of unpublished, alone */
-    SLOT_TO_BATCH  /* let go of unpublished: behind the last one of the same batch */
+    SLOT_TO_TAIL, /* evicted */
+    SLOT_TO_HEAD, /* let go of unpublished, alone */
+    SLOT_TO_BATCH /* let go of unpublished: behind the last one of the same batch */
 };
 /* A taken slot has no block any more: it goes into the free list. Counts are the caller's. */
 void slot_free(struct pool *pool, uint32_t slot, enum slot_end end);

@@ -98,9 +98,9 @@ int pool_wait_arriving(struct pool *pool, pool_session session, const struct poo
         return POOL_NOT_FOUND;
     if (found.arriving == 0)
         return POOL_MISS;
-    match = (struct match){
-        .num_positions =
-            (uint32_t)(found.matched / pool->models[prompt->model].shape.block_tokens)};
+    match =
+        (struct match){.num_positions = (uint32_t)(found.matched /
+                                                   pool->models[prompt->model].shape.block_tokens)};
     match.num_bound = match.num_positions +
                       (uint32_t)(found.arriving / pool->models[prompt->model].shape.block_tokens);
     uint32_t filler = filler_at(pool, prompt, match.num_positions);

@@ -2,8 +2,8 @@
  * pool/arriving.h - (internal) single flight: one fill of a prefix, not many.
  *
  * An unfilled sequence promises the blocks that it is filling: the first group's block of each full
- * position stands in the index under the key it will get. Who allocates or matches the same prefix is
- * told how many tokens are arriving, and may wait for the sequence that fills the first of them.
+ * position stands in the index under the key it will get. Who allocates or matches the same prefix
+ * is told how many tokens are arriving, and may wait for the sequence that fills the first of them.
  */
 #pragma once
 
@@ -19,8 +19,8 @@ void arriving_promise(struct pool *pool, struct sequence *sequence);
 /* The filler published up to @sequence->considered: who waited for no more gets its answer. */
 void arriving_published(struct pool *pool, struct sequence *sequence);
 /*
- * The filler goes without the positions from @from on: they are promised no more, whoever else holds
- * them, and who waited for them gets a miss. Before its table loses them. Uses pool->path.
+ * The filler goes without the positions from @from on: they are promised no more, whoever else
+ * holds them, and who waited for them gets a miss. Before its table loses them. Uses pool->path.
  */
 void arriving_withdraw(struct pool *pool, struct sequence *sequence, uint32_t from);
 /* Misses for all waiters on sequences that are stale, or of a session that ended. */

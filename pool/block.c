@@ -19,7 +19,6 @@ static uint32_t *held_gauge(const struct pool *pool, const struct block *block)
     return block_is_published(pool, block) ? &arena->num_held : &arena->num_reserved;
 }
 
-
 uint32_t block_create(struct pool *pool, uint32_t slot_id)
 {
     uint32_t id = record_take(&pool->block_pool, LINKS(pool->blocks, link));
@@ -95,7 +94,8 @@ static void forget_key(struct pool *pool, uint32_t id)
         tell_removed(pool, block);
 }
 
-/* The record goes; the slot goes where @end says. @busy, @cached: what the granule counted it as. */
+/* The record goes; the slot goes where @end says. @busy, @cached: what the granule counted it as.
+ */
 static void block_destroy(struct pool *pool, uint32_t id, uint32_t end, bool was_cached)
 {
     struct block *block = &pool->blocks[id];
@@ -391,8 +391,8 @@ uint32_t block_find_promise(const struct pool *pool, uint32_t arena, const struc
 {
     struct index_walk walk;
 
-    for (uint32_t id = index_first(&pool->key_index, key_hash(key, arena, true), &walk);
-         id != NONE; id = index_next(&pool->key_index, &walk)) {
+    for (uint32_t id = index_first(&pool->key_index, key_hash(key, arena, true), &walk); id != NONE;
+         id = index_next(&pool->key_index, &walk)) {
         const struct block *block = &pool->blocks[id];
         if (!block->is_promised || block->arena != arena || !block_is_current(pool, block) ||
             memcmp(&block->key, key, sizeof(*key)) != 0)

@@ -1,8 +1,8 @@
 /*
  * pool/block.h - (internal) the life of a block: private, published, held, evictable, gone.
  *
- *   block_create -> PRIVATE -> block_publish -> PUBLISHED -> (let go of) evictable -> block_evict -> gone
- *                   PRIVATE -> (let go of) gone               PUBLISHED -> block_unpublish -> PRIVATE
+ *   block_create -> PRIVATE -> block_publish -> PUBLISHED -> (let go of) evictable -> block_evict
+ * -> gone PRIVATE -> (let go of) gone               PUBLISHED -> block_unpublish -> PRIVATE
  *
  * A clear changes no block: one from before it (block_is_current() is false) is found no more, and
  * counts as PRIVATE from then on.
@@ -55,7 +55,8 @@ static inline bool block_is_published(const struct pool *pool, const struct bloc
     return block->state == BLOCK_PUBLISHED && block_is_current(pool, block);
 }
 
-/* Where a key of an arena stands in the index; a promise stands elsewhere than a published block. */
+/* Where a key of an arena stands in the index; a promise stands elsewhere than a published block.
+ */
 static inline uint64_t key_hash(const struct pool_key *key, uint32_t arena, bool is_promise)
 {
     uint64_t words[2];
@@ -70,10 +71,12 @@ uint32_t block_create(struct pool *pool, uint32_t slot);
 void block_hold(struct pool *pool, uint32_t block);
 /* Undoes the last block_hold() that was not undone: exactly the order of before. */
 void block_hold_undo(struct pool *pool, uint32_t block);
-/* Drops one hold; with the last one the block is evictable, or (unpublished) its slot free at @end. */
+/* Drops one hold; with the last one the block is evictable, or (unpublished) its slot free at @end.
+ */
 void block_let_go(struct pool *pool, uint32_t block, uint32_t end);
 
-/* The block that may be found by @key in @arena, with the same token ids; or NONE. No side effect. */
+/* The block that may be found by @key in @arena, with the same token ids; or NONE. No side effect.
+ */
 uint32_t block_find(struct pool *pool, uint32_t arena, const struct pool_key *key,
                     const uint32_t *tokens);
 /* @parent: the key of the block before it, NULL for the first; only told on. */

@@ -13,9 +13,9 @@
  * Tables (check_tables.c)
  *  I6  A block's holds are the table entries, and the tails under copy, that name it.
  *  I7  A chunk's refs are the sequences and chunks that point to it.
- *  I8  A sequence's tables have every position of its tokens, but for what left the windows; what is
- *      incomplete is only what an open step, an append or an unfilled allocation brought.
- *  I9  The sequences with a block are counted.
+ *  I8  A sequence's tables have every position of its tokens, but for what left the windows; what
+ * is incomplete is only what an open step, an append or an unfilled allocation brought. I9  The
+ * sequences with a block are counted.
  *
  * Blocks (below)
  *  I10 A published block is in the index under its key; a promised one under its promise.
@@ -50,8 +50,9 @@ static void check_block(const struct pool *pool, uint32_t id)
            index_has(pool, key_hash(&block->key, block->arena, false), id)); /* I10 */
     assert(!block->is_promised ||
            index_has(pool, key_hash(&block->key, block->arena, true), id)); /* I10 */
-    assert(!block->is_evictable || (block->state == BLOCK_PUBLISHED && block->holds == 0)); /* I11 */
-    assert(block->holds > 0 || block->is_evictable || slot->state == SLOT_QUARANTINED);     /* I12 */
+    assert(!block->is_evictable ||
+           (block->state == BLOCK_PUBLISHED && block->holds == 0));                     /* I11 */
+    assert(block->holds > 0 || block->is_evictable || slot->state == SLOT_QUARANTINED); /* I12 */
     assert(slot->state != SLOT_QUARANTINED || (block->holds == 0 && block->state == BLOCK_PRIVATE));
 }
 
@@ -64,7 +65,7 @@ static void check_evictable_list(const struct pool *pool, const struct arena *ar
         const struct block *block = &pool->blocks[id];
         bool is_stale = !block_is_current(pool, block);
         assert(block->is_evictable && block->link.prev == before && block->stamp > stamp); /* I11 */
-        assert(!is_stale || num_stale == count);                                          /* I11 */
+        assert(!is_stale || num_stale == count);                                           /* I11 */
         num_stale += is_stale;
         stamp = block->stamp;
         before = id;

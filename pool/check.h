@@ -4,4 +4,4 @@
 #include "pool/internal.h"
 
 void check_granules(const struct pool *pool); /* I1 .. I5 */
-void check_tables(struct pool *pool);         /* I6 .. I9; holds and refs are as before afterwards */
+void check_tables(struct pool *pool); /* I6 .. I9; holds and refs are as before afterwards */

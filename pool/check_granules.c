@@ -44,7 +44,8 @@ static void check_granule(const struct pool *pool, uint32_t id, struct slot_coun
     for (uint32_t slot_id = id; slot_id != NONE; at++) {
         const struct slot *slot = &pool->slots[slot_id];
         const struct block *block = &pool->blocks[slot->block];
-        bool is_cached = slot->state == SLOT_TAKEN && block->is_evictable && block->num_readers == 0;
+        bool is_cached =
+            slot->state == SLOT_TAKEN && block->is_evictable && block->num_readers == 0;
 
         assert(slot->granule == id && slot->number == 1 + granule->index * arena->slots + at);
         count_slot(pool, slot, counts);
@@ -57,9 +58,9 @@ static void check_granule(const struct pool *pool, uint32_t id, struct slot_coun
     bool is_unheld = num_busy == 0 && num_cached > 0;
     bool is_in_order = granule->where == GRANULE_IN_LIST || granule->where == GRANULE_IN_TREE;
     assert(at == arena->slots && !granule->is_planned);
-    assert(granule->num_busy == num_busy && granule->num_cached == num_cached);          /* I2 */
-    assert(is_in_order == is_unheld && (!is_unheld || granule->hottest == hottest));     /* I2 */
-    assert((granule->where == GRANULE_IDLE) == (num_busy + num_cached == 0));            /* I2 */
+    assert(granule->num_busy == num_busy && granule->num_cached == num_cached);      /* I2 */
+    assert(is_in_order == is_unheld && (!is_unheld || granule->hottest == hottest)); /* I2 */
+    assert((granule->where == GRANULE_IDLE) == (num_busy + num_cached == 0));        /* I2 */
 }
 
 static void check_arena(const struct pool *pool, uint32_t id)
@@ -78,11 +79,11 @@ static void check_arena(const struct pool *pool, uint32_t id)
     for (uint32_t slot = arena->free.head; slot != NONE; slot = pool->slots[slot].link.next)
         num_free++;
     assert(num_granules == arena->num_granules && num_idle == arena->num_idle);
-    assert(counts.free == arena->num_free && num_free == arena->num_free);      /* I1 */
-    assert(counts.held == arena->num_held);                                     /* I1 */
-    assert(counts.evictable == arena->num_evictable);                           /* I1 */
-    assert(counts.reserved == arena->num_reserved);                             /* I1 */
-    assert(counts.quarantined == arena->num_quarantined);                       /* I1 */
+    assert(counts.free == arena->num_free && num_free == arena->num_free); /* I1 */
+    assert(counts.held == arena->num_held);                                /* I1 */
+    assert(counts.evictable == arena->num_evictable);                      /* I1 */
+    assert(counts.reserved == arena->num_reserved);                        /* I1 */
+    assert(counts.quarantined == arena->num_quarantined);                  /* I1 */
     assert(arena->num_free + arena->num_held + arena->num_evictable + arena->num_reserved +
                arena->num_quarantined ==
            arena->num_granules * arena->slots); /* I1 */
@@ -138,8 +139,8 @@ static uint64_t check_treap(const struct pool *pool, uint32_t root, uint64_t low
     if (root == NONE)
         return 0;
     const struct granule *granule = &pool->slots[root].first_of;
-    assert(granule->where == GRANULE_IN_TREE);                      /* I2 */
-    assert(low <= granule->hottest && granule->hottest < high);     /* I2 */
+    assert(granule->where == GRANULE_IN_TREE);                  /* I2 */
+    assert(low <= granule->hottest && granule->hottest < high); /* I2 */
     return 1 + check_treap(pool, granule->left, low, granule->hottest) +
            check_treap(pool, granule->right, granule->hottest, high);
 }

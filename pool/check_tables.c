@@ -84,8 +84,8 @@ static void check_entries(struct pool *pool, const struct sequence *sequence, ui
         if (entries[group].block == NONE)
             continue;
         const struct block *block = &pool->blocks[entries[group].block];
-        assert(block->arena == pool->shelves[shelf].first_arena + group);       /* I8 */
-        assert(block_slot(pool, block)->number == entries[group].number);       /* I8 */
+        assert(block->arena == pool->shelves[shelf].first_arena + group);         /* I8 */
+        assert(block_slot(pool, block)->number == entries[group].number);         /* I8 */
         assert(block_slot(pool, block)->state == SLOT_TAKEN && block->holds > 0); /* I8 */
     }
 }
@@ -93,8 +93,7 @@ static void check_entries(struct pool *pool, const struct sequence *sequence, ui
 static void check_sequence(struct pool *pool, const struct sequence *sequence)
 {
     bool is_live = pool->sessions[sequence->session].state == SESSION_LIVE;
-    bool may_be_incomplete =
-        sequence->step != NONE || sequence->is_growing || !sequence->is_filled;
+    bool may_be_incomplete = sequence->step != NONE || sequence->is_growing || !sequence->is_filled;
 
     assert(sequence->num_complete <= sequence->length);
     assert(!is_live || may_be_incomplete || sequence->num_complete == sequence->length); /* I8 */

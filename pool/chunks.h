@@ -1,14 +1,14 @@
 /*
  * pool/chunks.h - (internal) capped chunks that hold token ids and block tables; forks share them.
  *
- * A chain of chunks goes from the last one back to the first by @parent. Every chunk but the last of
- * a chain is full. @refs counts what points to a chunk: sequences whose last chunk it is, and chunks
- * whose parent it is. So a sequence alone owns the end of its chain up to the last chunk with several
- * refs; that one and all before it are shared, and are copied before they are written.
+ * A chain of chunks goes from the last one back to the first by @parent. Every chunk but the last
+ * of a chain is full. @refs counts what points to a chunk: sequences whose last chunk it is, and
+ * chunks whose parent it is. So a sequence alone owns the end of its chain up to the last chunk
+ * with several refs; that one and all before it are shared, and are copied before they are written.
  *
- * A token chunk has keys and token ids of its positions; ids beyond a sequence's length are garbage.
- * A table chunk has exactly the entries of every sequence that shares it, and each entry is one hold:
- * a fork costs no hold, and the chunk's last release lets go.
+ * A token chunk has keys and token ids of its positions; ids beyond a sequence's length are
+ * garbage. A table chunk has exactly the entries of every sequence that shares it, and each entry
+ * is one hold: a fork costs no hold, and the chunk's last release lets go.
  */
 #pragma once
 
@@ -18,7 +18,7 @@ struct chunk {
     struct link link; /* free chunks */
     uint32_t parent;
     uint32_t refs;
-    uint32_t count; /* table chunks: positions in use */
+    uint32_t count;           /* table chunks: positions in use */
     uint32_t num_groups : 8;  /* table chunks */
     uint32_t num_claims : 24; /* scratch of check_tables.c */
     /* 8-byte aligned body follows */
@@ -30,7 +30,8 @@ struct chunk_store {
     struct record_pool pool;
 };
 
-/* One position of one group's table: the block, and its slot's number, which tables are read for. */
+/* One position of one group's table: the block, and its slot's number, which tables are read for.
+ */
 struct entry {
     uint32_t block; /* NONE: out of the window */
     uint32_t number;
@@ -39,7 +40,8 @@ struct entry {
 int chunks_create(uint32_t num_chunks, uint32_t chunk_bytes, struct chunk_store **out_store);
 void chunks_destroy(struct chunk_store *store);
 
-/* A chunk with one ref, behind @parent, whose ref it takes over. The caller checked chunks_left(). */
+/* A chunk with one ref, behind @parent, whose ref it takes over. The caller checked chunks_left().
+ */
 uint32_t chunk_take(struct chunk_store *store, uint32_t parent);
 void chunk_give(struct chunk_store *store, uint32_t chunk);
 

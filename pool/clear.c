@@ -1,10 +1,11 @@
 /*
  * pool/clear.c - a new epoch: what was cached is found no more, at once, whatever is in flight.
  *
- * Blocks carry the epoch of their shelf from when their slot was taken. A clear only counts the epoch
- * up: lookups skip older blocks, held ones stay readable until they are let go of (and are free then,
- * as if never published), unheld ones are swept by pool_advance(). A sequence carries the epochs that
- * it began under; an older one publishes nothing any more, for its K and V may come from older weights.
+ * Blocks carry the epoch of their shelf from when their slot was taken. A clear only counts the
+ * epoch up: lookups skip older blocks, held ones stay readable until they are let go of (and are
+ * free then, as if never published), unheld ones are swept by pool_advance(). A sequence carries
+ * the epochs that it began under; an older one publishes nothing any more, for its K and V may come
+ * from older weights.
  */
 #include "pool/clear.h"
 

@@ -1,8 +1,8 @@
 /*
  * pool/fork.c - a sequence with the same tokens and blocks: chunks are shared, nothing is copied.
  *
- * Full blocks and the partial tail are shared alike. The child's table is the parent's last chunk with
- * one more ref; the first of them to append copies the tail block (grow.c).
+ * Full blocks and the partial tail are shared alike. The child's table is the parent's last chunk
+ * with one more ref; the first of them to append copies the tail block (grow.c).
  */
 #include "pool/sequence.h"
 

@@ -1,9 +1,10 @@
 /*
- * pool/granule_order.h - (internal) a payer's wholly unheld granules, ordered by their hottest block.
+ * pool/granule_order.h - (internal) a payer's wholly unheld granules, ordered by their hottest
+ * block.
  *
- * This is what makes moving memory between arenas of different shape no walk: going through a payer's
- * evictable blocks from the coldest up, the first granule to be complete is the one whose hottest
- * block is coldest, which is the first here.
+ * This is what makes moving memory between arenas of different shape no walk: going through a
+ * payer's evictable blocks from the coldest up, the first granule to be complete is the one whose
+ * hottest block is coldest, which is the first here.
  *
  * A granule nearly always becomes wholly unheld by letting go of its newest block, so its place is
  * the tail of a list: O(1). Those for which it is not (an unpublished block was let go of last, a

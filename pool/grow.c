@@ -24,8 +24,7 @@ static enum tail_kind tail_kind(const struct pool *pool, const struct sequence *
 {
     const struct block *block = &pool->blocks[entry->block];
 
-    if (sequence->num_positions <= sequence->num_shared ||
-        table_shares_tail(pool, sequence, entry))
+    if (sequence->num_positions <= sequence->num_shared || table_shares_tail(pool, sequence, entry))
         return TAIL_SHARED;
     if (block_is_published(pool, block))
         return block->num_readers > 0 ? TAIL_SHARED : TAIL_CACHED;
@@ -143,9 +142,9 @@ static void grow_row(struct pool *pool, const struct grow_row *row, bool spare_c
         first_new[group] = *at;
         *at += count;
     }
-    if (is_partial ||
-        sequence->num_positions % pool->models[sequence->model].table_positions != 0)
-        (void)table_own(pool, sequence, tail); /* unless the last chunk is full, and stays as it is */
+    if (is_partial || sequence->num_positions % pool->models[sequence->model].table_positions != 0)
+        (void)table_own(pool, sequence,
+                        tail); /* unless the last chunk is full, and stays as it is */
     if (is_partial) {
         struct entry *entries = table_entries(pool, sequence, tail);
         for (uint32_t group = 0; group < num_groups; group++)

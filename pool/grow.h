@@ -1,9 +1,9 @@
 /*
  * pool/grow.h - (internal) sequences gain tokens: copy-on-write of their tails, new slots.
  *
- * A tail that others can see (another table has it, it is published, or it is the shared domain's) is
- * replaced by a copy in the sequence's own arena before it is written. Where the copies cannot be had,
- * a published tail of its own that nobody else holds loses its key and is written in place.
+ * A tail that others can see (another table has it, it is published, or it is the shared domain's)
+ * is replaced by a copy in the sequence's own arena before it is written. Where the copies cannot
+ * be had, a published tail of its own that nobody else holds loses its key and is written in place.
  */
 #pragma once
 

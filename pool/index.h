@@ -1,9 +1,9 @@
 /*
  * pool/index.h - (internal) open addressing from a 64-bit hash to record indices.
  *
- * Holds only a tag and the index; the caller compares the record. Linear probing, removal by shifting
- * back (no tombstones), a fixed size of at least 1.5 times what it can ever hold: no allocation after
- * start. Equal hashes may stand in it several times.
+ * Holds only a tag and the index; the caller compares the record. Linear probing, removal by
+ * shifting back (no tombstones), a fixed size of at least 1.5 times what it can ever hold: no
+ * allocation after start. Equal hashes may stand in it several times.
  */
 #pragma once
 

@@ -46,7 +46,7 @@ struct plan {
     struct plan_step *steps;
     uint32_t num_steps, max_steps;
     pool_payer payer;
-    uint64_t limit; /* the payer's, or POOL_UNLIMITED to ask what else is in the way */
+    uint64_t limit;       /* the payer's, or POOL_UNLIMITED to ask what else is in the way */
     int64_t slot_records; /* that are left at this point of the plan */
     bool has_met_limit;   /* something of the payer's own had to go for its limit */
 };
@@ -58,8 +58,8 @@ struct pool {
     uint32_t num_placements;
 
     struct block *blocks;
-    uint32_t *block_tokens;    /* ids of each block; or 2 words of hash for over 32 tokens */
-    uint32_t token_stride;     /* words */
+    uint32_t *block_tokens; /* ids of each block; or 2 words of hash for over 32 tokens */
+    uint32_t token_stride;  /* words */
     struct slot *slots;
     struct arena *arenas;
     struct shelf *shelves;
@@ -89,16 +89,16 @@ struct pool {
     bool is_draining;
     uint64_t stamp, batch, now_ms;
     uint32_t generation;
-    uint64_t sweeps_pending; /* blocks that a clear left to pool_advance() */
-    struct list ending;      /* sessions that end */
-    struct list waiting;     /* waiters */
-    uint32_t num_holding;    /* sequences with a block */
+    uint64_t sweeps_pending;  /* blocks that a clear left to pool_advance() */
+    struct list ending;       /* sessions that end */
+    struct list waiting;      /* waiters */
+    uint32_t num_holding;     /* sequences with a block */
     pool_session taking_from; /* see session_taking() */
 
     struct plan plan;
-    uint32_t *hits;  /* scratch [group][position]: matched blocks */
+    uint32_t *hits;     /* scratch [group][position]: matched blocks */
     pool_payer *givers; /* scratch of evict.c */
-    uint32_t *fresh; /* scratch: new blocks, in the order in which they were wanted */
+    uint32_t *fresh;    /* scratch: new blocks, in the order in which they were wanted */
     uint64_t max_fresh;
     uint32_t *path, *token_path; /* scratch: chunks of a table and of token ids, first to last */
     struct want *wants;          /* scratch: of the rows of a step */

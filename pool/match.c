@@ -155,8 +155,8 @@ void match_find(struct pool *pool, const struct pool_prompt *prompt, uint32_t ow
     const struct model *model = &pool->models[prompt->model];
     uint32_t block_tokens = model->shape.block_tokens;
     uint64_t count = prompt->tokens.count;
-    struct match match = {.num_bound = (uint32_t)((prompt->is_raw ? count : count - 1) /
-                                                  block_tokens)};
+    struct match match = {.num_bound =
+                              (uint32_t)((prompt->is_raw ? count : count - 1) / block_tokens)};
     struct search search = {model, 0, NULL, prompt->tokens.ids, 0, match.num_bound, is_to_hold};
 
     if (shared_shelf != NONE) {

@@ -13,15 +13,16 @@
 void account_change_all(struct pool *pool, pool_payer payer, uint32_t placement, int64_t charged,
                         int64_t unheld);
 
-/* Whether @a is further over its share than @b on @device; of equals, whoever was declared first. */
+/* Whether @a is further over its share than @b on @device; of equals, whoever was declared first.
+ */
 bool payer_is_further_over(const struct pool *pool, pool_payer a, pool_payer b, uint32_t device);
 
 /* The same for the device on which each is furthest over, as a part of that device. */
 bool payer_is_further_over_anywhere(const struct pool *pool, pool_payer a, pool_payer b);
 
 /*
- * Whom others evict from first on @device: of those that have a wholly unheld granule there and stay
- * above their guarantee without it, the one furthest over its share; or NONE.
+ * Whom others evict from first on @device: of those that have a wholly unheld granule there and
+ * stay above their guarantee without it, the one furthest over its share; or NONE.
  */
 pool_payer payer_furthest_over(const struct pool *pool, uint32_t device);
 

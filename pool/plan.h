@@ -6,7 +6,8 @@
  * its evictable blocks from the coldest up, the first block of the arena itself, or the first
  * granule to be complete, whichever comes first. At its limit a payer takes from itself only.
  *
- * All or nothing: a plan is made without effect, and carried out only if it gives all that is wanted.
+ * All or nothing: a plan is made without effect, and carried out only if it gives all that is
+ * wanted.
  */
 #pragma once
 
@@ -19,7 +20,8 @@ struct want {
 struct slot_request {
     const struct want *wants;
     uint32_t num_wants;
-    bool has_watermark; /* so much must be left that the first arena's payer could have afterwards */
+    bool
+        has_watermark; /* so much must be left that the first arena's payer could have afterwards */
 };
 
 /*

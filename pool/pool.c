@@ -112,8 +112,8 @@ static bool take_payers(struct pool *pool)
         for (uint32_t at = 0; at < 2 * pool->tournament_size; at++)
             record->winners[at] = NONE;
     }
-    return pool->payers && pool->accounts && pool->orders && pool->rights && pool->evictions && pool->models &&
-           pool->shelves && pool->arenas;
+    return pool->payers && pool->accounts && pool->orders && pool->rights && pool->evictions &&
+           pool->models && pool->shelves && pool->arenas;
 }
 
 /* Chunks for max_tokens in 16-token blocks, and one partly used for each sequence. */
@@ -153,8 +153,8 @@ static bool take_sequences(struct pool *pool)
     if (!take_chunks(pool) || index_init(&pool->sequence_index, config->max_sequences))
         return false;
     pool->bytes += index_bytes(&pool->sequence_index);
-    return pool->sequences && pool->sessions && pool->steps && pool->step_rows &&
-           pool->transfers && pool->waiters;
+    return pool->sequences && pool->sessions && pool->steps && pool->step_rows && pool->transfers &&
+           pool->waiters;
 }
 
 static bool take_scratch(struct pool *pool)

@@ -29,9 +29,9 @@ enum {
     POOL_MAX_BLOCK_TOKENS = 65535 /* tokens of a block */
 };
 
-#define POOL_NONE UINT32_MAX        /* no payer, model, session ... */
-#define POOL_UNLIMITED UINT64_MAX   /* a limit that is none */
-#define POOL_TAKE_ALL UINT64_MAX    /* take: all tokens beyond the match */
+#define POOL_NONE UINT32_MAX      /* no payer, model, session ... */
+#define POOL_UNLIMITED UINT64_MAX /* a limit that is none */
+#define POOL_TAKE_ALL UINT64_MAX  /* take: all tokens beyond the match */
 
 /* One value each on the wire (proto/), so that the daemon forwards them through one table. */
 enum pool_answer {
@@ -44,11 +44,11 @@ enum pool_answer {
     POOL_LIMIT,         /* a cap of the configuration is reached */
     POOL_STALE,         /* a generation or an epoch of before */
     POOL_DRAINING,      /* no new sequences any more */
-    POOL_BUSY,          /* an earlier verb of this sequence is under way: ask again after its reply */
-    POOL_PENDING,       /* accepted; a POOL_EFFECT_REPLY with the cookie follows, exactly once */
-    POOL_MISS,          /* (replies) what was waited for will not come */
-    POOL_TIMEOUT,       /* (replies) the deadline passed */
-    POOL_FAILED         /* (replies) a copy failed; the verb was undone */
+    POOL_BUSY,    /* an earlier verb of this sequence is under way: ask again after its reply */
+    POOL_PENDING, /* accepted; a POOL_EFFECT_REPLY with the cookie follows, exactly once */
+    POOL_MISS,    /* (replies) what was waited for will not come */
+    POOL_TIMEOUT, /* (replies) the deadline passed */
+    POOL_FAILED   /* (replies) a copy failed; the verb was undone */
 };
 
 /* SHA-256 name of a block: it names the whole prefix. Made by proto/, opaque here. */
@@ -79,13 +79,14 @@ struct pool_effect {
     pool_transfer transfer; /* COPY */
     uint32_t from_arena;    /* COPY: source arena and slot; @arena and @slot are the destination */
     uint32_t from_slot;
-    uint32_t slot;          /* COPY, STORED, REMOVED */
-    uint64_t cookie;        /* REPLY */
-    int answer;             /* REPLY: 0, an enum pool_answer, or a negative errno */
+    uint32_t slot;   /* COPY, STORED, REMOVED */
+    uint64_t cookie; /* REPLY */
+    int answer;      /* REPLY: 0, an enum pool_answer, or a negative errno */
     /* These are valid during the call: */
-    const struct pool_key *key;    /* STORED, REMOVED */
-    const struct pool_key *parent; /* STORED: the key of the block before it; NULL: it is the first */
-    const uint32_t *tokens;        /* STORED: the ids of its tokens */
+    const struct pool_key *key; /* STORED, REMOVED */
+    const struct pool_key
+        *parent;            /* STORED: the key of the block before it; NULL: it is the first */
+    const uint32_t *tokens; /* STORED: the ids of its tokens */
     uint32_t num_tokens;
 };
 
@@ -99,19 +100,19 @@ struct pool_sink {
 struct pool_config {
     struct pool_device devices[POOL_MAX_DEVICES];
     uint32_t num_devices;
-    uint32_t max_blocks;          /* slots of all committed granules, and blocks */
-    uint32_t max_block_tokens;    /* of any model; token ids are kept with a block up to 32 */
+    uint32_t max_blocks;       /* slots of all committed granules, and blocks */
+    uint32_t max_block_tokens; /* of any model; token ids are kept with a block up to 32 */
     uint32_t max_sequences;
     uint32_t max_sequence_blocks; /* positions of one sequence */
     uint64_t max_tokens;          /* of all sequences together (16-token blocks) */
     uint32_t max_payers;          /* tenants and shared domains */
     uint32_t max_models;
-    uint32_t max_arenas;          /* (domain, model, group) that were ever used */
+    uint32_t max_arenas; /* (domain, model, group) that were ever used */
     uint32_t max_sessions;
     uint32_t max_transfers;
     uint32_t max_waiters;
     uint32_t max_steps;
-    uint32_t max_step_rows; /* sequences of one step */
+    uint32_t max_step_rows;       /* sequences of one step */
     uint64_t transfer_timeout_ms; /* whoever waits for a copy longer gets POOL_TIMEOUT; 0: never */
     struct pool_sink sink;
 };
@@ -221,13 +222,15 @@ struct pool_name {
 struct pool_tokens {
     const uint32_t *ids;
     uint64_t count;
-    const struct pool_key *keys;        /* one for each block that becomes full */
-    const struct pool_key *shared_keys; /* of a prompt that may start in a shared domain: from its root */
+    const struct pool_key *keys; /* one for each block that becomes full */
+    const struct pool_key
+        *shared_keys; /* of a prompt that may start in a shared domain: from its root */
 };
 
 struct pool_prompt {
     pool_payer tenant; /* who asks */
-    pool_payer domain; /* where new blocks go and are charged: the tenant itself, or one it may fill */
+    pool_payer
+        domain; /* where new blocks go and are charged: the tenant itself, or one it may fill */
     pool_payer shared; /* where the sequence may start, or POOL_NONE */
     pool_model model;
     struct pool_tokens tokens;
@@ -276,7 +279,8 @@ int pool_fork(struct pool *pool, struct pool_name name, uint64_t child);
 /*
  * These wait (POOL_PENDING) for attends of an ended step that still run; the reply may then be any
  * answer of theirs. Like fork and publish they see complete tokens only, and are INVALID for an
- * unfilled allocation until all of it is filled (what its steps complete is published at their end).
+ * unfilled allocation until all of it is filled (what its steps complete is published at their
+ * end).
  */
 int pool_truncate(struct pool *pool, struct pool_name name, uint64_t num_tokens, uint64_t cookie);
 int pool_release(struct pool *pool, struct pool_name name, uint64_t cookie);
@@ -332,9 +336,9 @@ int pool_place_verify(struct pool *pool, uint32_t arena, uint32_t slot, uint32_t
 /* ---- single flight -------------------------------------------------------------------------- */
 
 /*
- * Waits until what another sequence is filling right behind the match of @prompt is published: 0, or
- * POOL_MISS if that sequence goes without, or POOL_TIMEOUT. Answers POOL_MISS at once where nothing
- * is arriving, else POOL_PENDING.
+ * Waits until what another sequence is filling right behind the match of @prompt is published: 0,
+ * or POOL_MISS if that sequence goes without, or POOL_TIMEOUT. Answers POOL_MISS at once where
+ * nothing is arriving, else POOL_PENDING.
  */
 int pool_wait_arriving(struct pool *pool, pool_session session, const struct pool_prompt *prompt,
                        uint64_t deadline_ms, uint64_t cookie);
@@ -345,14 +349,16 @@ int pool_cancel(struct pool *pool, pool_session session, uint64_t cookie);
 /* ---- steps ---------------------------------------------------------------------------------- */
 
 struct pool_step_row {
-    uint64_t sequence;         /* of the step's session */
-    struct pool_tokens tokens; /* from its last complete token on; keys of the blocks they complete */
+    uint64_t sequence; /* of the step's session */
+    struct pool_tokens
+        tokens; /* from its last complete token on; keys of the blocks they complete */
 };
 
 /*
  * Begins a forward pass: every row's sequence gains its tokens, all or nothing. Tokens that an
- * unfilled allocation already has come first and must be the same (INVALID). POOL_PENDING while shared tails
- * are copied (the step may attend after the reply). A sequence is in one open step at most.
+ * unfilled allocation already has come first and must be the same (INVALID). POOL_PENDING while
+ * shared tails are copied (the step may attend after the reply). A sequence is in one open step at
+ * most.
  */
 int pool_step_begin(struct pool *pool, pool_session session, const struct pool_step_row *rows,
                     uint32_t num_rows, uint64_t cookie, pool_step *out_step);
@@ -366,9 +372,9 @@ int pool_step_attended(struct pool *pool, pool_step step, uint32_t layer, int er
 
 /*
  * Ends a step. Commit needs every layer: its tokens are complete. Abandon takes them away again.
- * POOL_PENDING while attends run; if layers are still missing then, a commit abandons and is replied
- * to with POOL_FAILED. INVALID: layers are missing and no attend runs. A step whose last layer is
- * attended commits by itself, and is NOT_FOUND from then on.
+ * POOL_PENDING while attends run; if layers are still missing then, a commit abandons and is
+ * replied to with POOL_FAILED. INVALID: layers are missing and no attend runs. A step whose last
+ * layer is attended commits by itself, and is NOT_FOUND from then on.
  */
 int pool_step_end(struct pool *pool, pool_step step, bool is_commit, uint64_t cookie);
 
@@ -402,14 +408,15 @@ struct pool_stat {
 size_t pool_stats(const struct pool *pool, struct pool_stat *out, size_t max);
 
 struct pool_payer_stats {
-    uint64_t held, evictable, reserved, quarantined, free;   /* blocks; free: slots of its granules */
+    uint64_t held, evictable, reserved, quarantined, free; /* blocks; free: slots of its granules */
     uint64_t charged_pages[POOL_MAX_DEVICES];
-    uint64_t evictions_suffered, evictions_caused;           /* blocks */
+    uint64_t evictions_suffered, evictions_caused; /* blocks */
     uint64_t query_tokens, hit_tokens;
 };
 int pool_payer_stats(const struct pool *pool, pool_payer payer, struct pool_payer_stats *out_stats);
 
-/* Cached blocks of @sufferer that allocations for @causer evicted. 0 for payers that do not exist. */
+/* Cached blocks of @sufferer that allocations for @causer evicted. 0 for payers that do not exist.
+ */
 uint64_t pool_evictions(const struct pool *pool, pool_payer causer, pool_payer sufferer);
 
 /* Slots of an arena in the order in which they will be taken; evictable ones in eviction order. */

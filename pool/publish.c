@@ -146,8 +146,7 @@ static uint32_t first_written(const struct pool *pool, const struct sequence *se
     return first;
 }
 
-static int sequence_publish_up_to(struct pool *pool, struct sequence *sequence,
-                                  uint64_t num_tokens)
+static int sequence_publish_up_to(struct pool *pool, struct sequence *sequence, uint64_t num_tokens)
 {
     uint64_t block_tokens = pool->models[sequence->model].shape.block_tokens;
 

@@ -21,9 +21,9 @@
 /* ---- blocks and slots ----------------------------------------------------------------------- */
 
 enum block_state {
-    BLOCK_GONE = 0,  /* the record is free */
-    BLOCK_PRIVATE,   /* being filled, or filled, in one or more tables; no key, not findable */
-    BLOCK_PUBLISHED  /* has a key and is in the index; held, or in its arena's eviction list */
+    BLOCK_GONE = 0, /* the record is free */
+    BLOCK_PRIVATE,  /* being filled, or filled, in one or more tables; no key, not findable */
+    BLOCK_PUBLISHED /* has a key and is in the index; held, or in its arena's eviction list */
 };
 
 /* Tiers are rows: host and disk are added here. */
@@ -38,16 +38,16 @@ enum place_state {
 
 /* 64 bytes, and its token ids beside it: a hit touches these two lines. */
 struct block {
-    struct pool_key key;  /* PUBLISHED; PRIVATE and promised: the key it will get */
-    struct link link;     /* evictable: the arena's eviction list. Promised: next is the filler */
-    uint64_t stamp : 48;  /* when it became evictable; orders blocks of different arenas */
-    uint64_t state : 2;   /* enum block_state */
-    uint64_t place_state : 2; /* of the device: enum place_state */
-    uint64_t is_promised : 1; /* PRIVATE, in the index for single flight */
-    uint64_t is_evictable : 1; /* in the eviction list */
+    struct pool_key key; /* PUBLISHED; PRIVATE and promised: the key it will get */
+    struct link link;    /* evictable: the arena's eviction list. Promised: next is the filler */
+    uint64_t stamp : 48; /* when it became evictable; orders blocks of different arenas */
+    uint64_t state : 2;  /* enum block_state */
+    uint64_t place_state : 2;     /* of the device: enum place_state */
+    uint64_t is_promised : 1;     /* PRIVATE, in the index for single flight */
+    uint64_t is_evictable : 1;    /* in the eviction list */
     uint64_t is_told_removed : 1; /* from before a clear: its key was removed and stored anew */
     uint64_t : 9;
-    uint32_t holds;       /* table chunks that have it; see chunks.h */
+    uint32_t holds;           /* table chunks that have it; see chunks.h */
     uint32_t slot[NUM_TIERS]; /* slot record of each place */
     uint16_t arena;
     uint16_t num_readers; /* transfers that read it: it stays where it is, and is skipped */
@@ -103,9 +103,9 @@ struct arena {
     struct list evictable; /* blocks, coldest first */
     struct list free;      /* slots, next to be taken first */
     uint32_t num_free, num_evictable, num_held, num_reserved, num_quarantined;
-    uint32_t num_stale;    /* evictable, from before a clear: at the head of the list */
+    uint32_t num_stale;              /* evictable, from before a clear: at the head of the list */
     uint32_t num_granules, num_idle; /* committed; of them, without a block */
-    uint32_t lowest_hint;  /* no granule index below it is unused */
+    uint32_t lowest_hint;            /* no granule index below it is unused */
     uint32_t batch;        /* last slot that this batch of a release put into the free list ... */
     uint64_t batch_number; /* ... if it is this batch */
     /* Scratch of plan.c, valid while plan_number is the plan's. */
@@ -136,16 +136,16 @@ struct device {
     uint64_t free_pages, idle_pages; /* uncommitted; in idle granules */
     uint64_t unheld_pages;           /* in granules of cached blocks only */
     uint64_t takeable_pages;         /* sum over payers of account_takeable() */
-    uint32_t *winners; /* tournament over payers by their share, see payer.c */
+    uint32_t *winners;               /* tournament over payers by their share, see payer.c */
 };
 
 /* ---- payers --------------------------------------------------------------------------------- */
 
 /* What a payer has on one device, in pages. */
 struct account {
-    uint64_t charged;   /* granules with a block */
-    uint64_t unheld;    /* granules with cached blocks only */
-    uint64_t takeable;  /* its part in the device's takeable_pages */
+    uint64_t charged;  /* granules with a block */
+    uint64_t unheld;   /* granules with cached blocks only */
+    uint64_t takeable; /* its part in the device's takeable_pages */
 };
 
 /* Its wholly unheld granules of one placement, ordered by their hottest block. */
@@ -196,7 +196,7 @@ struct growth {
     uint64_t old_length;
     uint64_t new_complete;
     uint64_t cookie;
-    uint32_t num_copies;                /* under way */
+    uint32_t num_copies;                 /* under way */
     uint32_t old_tails[POOL_MAX_GROUPS]; /* blocks that are being copied; NONE */
     bool has_failed;
 };
@@ -209,14 +209,14 @@ struct sequence {
     pool_model model;
     uint32_t shelf, shared_shelf;
     uint32_t epoch, shared_epoch;
-    uint64_t length;       /* tokens */
-    uint64_t num_complete; /* tokens of which every layer has K and V */
-    uint32_t num_shared;   /* leading positions in the shared domain's arenas */
-    uint32_t considered;   /* positions that publish has looked at */
-    uint32_t num_promised; /* positions below it may be promised to others: see arriving.h */
-    uint32_t num_positions;            /* of its tables; 0 while preempted */
-    uint32_t token_chunk, table_chunk; /* the last ones; NONE */
-    uint32_t first_kept[POOL_MAX_GROUPS];  /* positions before it are out of the window */
+    uint64_t length;        /* tokens */
+    uint64_t num_complete;  /* tokens of which every layer has K and V */
+    uint32_t num_shared;    /* leading positions in the shared domain's arenas */
+    uint32_t considered;    /* positions that publish has looked at */
+    uint32_t num_promised;  /* positions below it may be promised to others: see arriving.h */
+    uint32_t num_positions; /* of its tables; 0 while preempted */
+    uint32_t token_chunk, table_chunk;    /* the last ones; NONE */
+    uint32_t first_kept[POOL_MAX_GROUPS]; /* positions before it are out of the window */
     bool is_used, is_raw, is_mapped, is_filled, is_preempted;
     bool is_growing;      /* an append waits for copies */
     uint32_t step;        /* that it is in, or NONE */

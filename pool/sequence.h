@@ -6,7 +6,8 @@
 /* The sequence of that name, or NONE. */
 uint32_t sequence_find(const struct pool *pool, struct pool_name name);
 
-/* A record for @name in its live session. The caller checked that one is left and the name is free. */
+/* A record for @name in its live session. The caller checked that one is left and the name is free.
+ */
 uint32_t sequence_create(struct pool *pool, struct pool_name name);
 /* Takes it out of its session; its table and tokens are gone already. */
 void sequence_destroy(struct pool *pool, uint32_t sequence);
@@ -44,10 +45,11 @@ void sequence_run_waiting(struct pool *pool, uint32_t sequence);
 /* publish.c: what pool_publish() does, once the state allows it. POOL_LIMIT: no chunk is left. */
 int sequence_publish(struct pool *pool, struct sequence *sequence);
 /*
- * session.c: what @session lets go of from here on is taken from it, if it has ended and processes of
- * it are still attached: slots that they could write are quarantined. Ends with session_taken().
+ * session.c: what @session lets go of from here on is taken from it, if it has ended and processes
+ * of it are still attached: slots that they could write are quarantined. Ends with session_taken().
  */
 void session_taking(struct pool *pool, pool_session session);
 void session_taken(struct pool *pool);
-/* session.c: what a refused allocation does first: releases under way go on. False: there are none. */
+/* session.c: what a refused allocation does first: releases under way go on. False: there are none.
+ */
 bool releases_advance(struct pool *pool);

@@ -1,8 +1,9 @@
 /*
  * pool/session.c - sessions end in slices, at whatever point their engine died.
  *
- * From the end on nothing of the session can be named. Its sequences are let go of by pool_advance(),
- * a bounded number of blocks at a time, except those that a running attend still writes.
+ * From the end on nothing of the session can be named. Its sequences are let go of by
+ * pool_advance(), a bounded number of blocks at a time, except those that a running attend still
+ * writes.
  */
 #include "pool/arena.h"
 #include "pool/arriving.h"
@@ -39,8 +40,7 @@ void session_taking(struct pool *pool, pool_session id)
 {
     const struct session *session = &pool->sessions[id];
 
-    pool->taking_from =
-        session->state != SESSION_LIVE && session->is_attached ? id : POOL_NONE;
+    pool->taking_from = session->state != SESSION_LIVE && session->is_attached ? id : POOL_NONE;
 }
 
 void session_taken(struct pool *pool)
@@ -50,8 +50,7 @@ void session_taken(struct pool *pool)
 
 static struct session *session_find(const struct pool *pool, pool_session session)
 {
-    if (session >= pool->session_pool.num_touched ||
-        pool->sessions[session].state == SESSION_FREE)
+    if (session >= pool->session_pool.num_touched || pool->sessions[session].state == SESSION_FREE)
         return NULL;
     return &pool->sessions[session];
 }

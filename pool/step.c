@@ -19,7 +19,7 @@ static uint32_t *rows_of(const struct pool *pool, uint32_t step)
 
 static struct step *step_find(const struct pool *pool, pool_step public, uint32_t *out_id)
 {
-    uint32_t id = (uint32_t)public;
+    uint32_t id = (uint32_t) public;
 
     if (id >= pool->step_pool.num_touched || pool->steps[id].state == STEP_FREE ||
         pool->steps[id].generation != public >> 32)
@@ -71,7 +71,8 @@ static int row_check(const struct pool *pool, pool_session session, const struct
     return 0;
 }
 
-/* Checks all rows into pool->grow_rows; each sequence is marked with the step, to see it only once. */
+/* Checks all rows into pool->grow_rows; each sequence is marked with the step, to see it only once.
+ */
 static int rows_check(struct pool *pool, uint32_t step, const struct pool_step_row *rows,
                       uint32_t num_rows)
 {
@@ -105,9 +106,8 @@ static uint32_t step_take(struct pool *pool, pool_session session)
     uint32_t id = record_take(&pool->step_pool, LINKS(pool->steps, link));
 
     if (id != NONE)
-        pool->steps[id] = (struct step){.generation = pool->steps[id].generation + 1,
-                                        .state = STEP_OPEN,
-                                        .session = session};
+        pool->steps[id] = (struct step){
+            .generation = pool->steps[id].generation + 1, .state = STEP_OPEN, .session = session};
     return id;
 }
 
@@ -184,7 +184,8 @@ static void step_finish(struct pool *pool, uint32_t id)
         sequence->step = NONE;
         row_end(pool, sequence, step->is_commit);
         if (step->is_commit && !session->is_manual_publish)
-            (void)sequence_publish(pool, sequence); /* LIMIT: it stays unpublished, not unfinished */
+            (void)sequence_publish(pool,
+                                   sequence); /* LIMIT: it stays unpublished, not unfinished */
     }
     session_taken(pool);
     list_remove(&pool->sessions[step->session].steps, LINKS(pool->steps, link), id);

@@ -92,7 +92,8 @@ uint32_t table_chunks_needed(const struct pool *pool, const struct sequence *seq
     return num_shared_chunks(pool, sequence, position) + (want > have ? want - have : 0);
 }
 
-/* A copy of the first @count positions of @chunk, behind @parent; its entries are held once more. */
+/* A copy of the first @count positions of @chunk, behind @parent; its entries are held once more.
+ */
 static uint32_t chunk_copy(struct pool *pool, uint32_t chunk, uint32_t parent, uint32_t count)
 {
     uint32_t copy = chunk_take(pool->table_chunks, parent);
@@ -222,8 +223,7 @@ void table_truncate(struct pool *pool, struct sequence *sequence, uint32_t lengt
         if (chunk->refs > 1) {
             if (chunk->parent != NONE)
                 chunk_at(store, chunk->parent)->refs++;
-            uint32_t copy =
-                chunk_copy(pool, sequence->table_chunk, chunk->parent, length - start);
+            uint32_t copy = chunk_copy(pool, sequence->table_chunk, chunk->parent, length - start);
             chunk->refs--;
             sequence->table_chunk = copy;
         } else {

@@ -1,8 +1,8 @@
 /*
  * pool/table.h - (internal) the tables and token ids of a sequence, in chunks that forks share.
  *
- * Positions count blocks from the sequence's start. Chunks are taken only after the caller made sure
- * of them with table_can_write() and tokens_can_write(): past that point nothing fails.
+ * Positions count blocks from the sequence's start. Chunks are taken only after the caller made
+ * sure of them with table_can_write() and tokens_can_write(): past that point nothing fails.
  */
 #pragma once
 
@@ -35,12 +35,11 @@ uint32_t table_chunks_needed(const struct pool *pool, const struct sequence *seq
 static inline bool table_can_write(const struct pool *pool, const struct sequence *sequence,
                                    uint32_t position, uint32_t length)
 {
-    return table_chunks_needed(pool, sequence, position, length) <=
-           chunks_left(pool->table_chunks);
+    return table_chunks_needed(pool, sequence, position, length) <= chunks_left(pool->table_chunks);
 }
 /*
- * Makes the chunks from @position on the sequence's own; each copied entry is one more hold. Returns
- * whether any was copied, which makes what table_path() found invalid.
+ * Makes the chunks from @position on the sequence's own; each copied entry is one more hold.
+ * Returns whether any was copied, which makes what table_path() found invalid.
  */
 bool table_own(struct pool *pool, struct sequence *sequence, uint32_t position);
 /* Appends a position, all groups out of the window; its chunk is the sequence's own. */
@@ -50,8 +49,9 @@ bool table_shares_tail(const struct pool *pool, const struct sequence *sequence,
                        const struct entry *entry);
 
 /*
- * Lets go of all blocks from @length on, from the last position to the first, at each position group
- * after group. Needs a chunk only where it cuts a shared one: see table_can_write(length, length).
+ * Lets go of all blocks from @length on, from the last position to the first, at each position
+ * group after group. Needs a chunk only where it cuts a shared one: see table_can_write(length,
+ * length).
  */
 void table_truncate(struct pool *pool, struct sequence *sequence, uint32_t length);
 

@@ -127,7 +127,8 @@ void tokens_truncate(struct pool *pool, struct sequence *sequence, uint64_t num_
     sequence->length = num_tokens;
 }
 
-/* Calls @use for each run of ids in one chunk, from the last to the first: parents are the only links. */
+/* Calls @use for each run of ids in one chunk, from the last to the first: parents are the only
+ * links. */
 static bool for_each_run(const struct pool *pool, const struct sequence *sequence, uint64_t first,
                          uint64_t count,
                          bool (*use)(const uint32_t *ids, uint64_t count, void *argument,

@@ -12,12 +12,13 @@ void transfer_begin(struct pool *pool, uint32_t from, uint32_t to, uint32_t sequ
     assert(id != NONE);
     struct transfer *transfer = &pool->transfers[id];
     uint64_t timeout_ms = pool->config.transfer_timeout_ms;
-    *transfer = (struct transfer){.generation = transfer->generation + 1,
-                                  .from = from,
-                                  .to = to,
-                                  .deadline_ms = timeout_ms ? pool->now_ms + timeout_ms : UINT64_MAX,
-                                  .sequence = sequence,
-                                  .is_used = true};
+    *transfer =
+        (struct transfer){.generation = transfer->generation + 1,
+                          .from = from,
+                          .to = to,
+                          .deadline_ms = timeout_ms ? pool->now_ms + timeout_ms : UINT64_MAX,
+                          .sequence = sequence,
+                          .is_used = true};
     block_pin(pool, from);
     pool->blocks[to].place_state = PLACE_INCOMING;
     emit(pool, &(struct pool_effect){.kind = POOL_EFFECT_COPY,
@@ -77,13 +78,14 @@ void transfers_tick(struct pool *pool)
             continue;
         struct sequence *sequence = &pool->sequences[transfer->sequence];
         sequence->growth.has_failed = true;
-        copies_ended(pool, sequence, POOL_TIMEOUT); /* forgets the transfers: they end on their own */
+        copies_ended(pool, sequence,
+                     POOL_TIMEOUT); /* forgets the transfers: they end on their own */
     }
 }
 
 int pool_transfer_done(struct pool *pool, pool_transfer public, int error)
 {
-    uint32_t id = (uint32_t)public;
+    uint32_t id = (uint32_t) public;
 
     if (id >= pool->transfer_pool.num_touched || !pool->transfers[id].is_used ||
         pool->transfers[id].generation != public >> 32) {

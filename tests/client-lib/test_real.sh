@@ -43,6 +43,8 @@ expect 0 '^0 of 40 tokens were cached' "$example"
 expect 0 '^32 of 40 tokens were cached' "$example"
 expect 0 understood python3 "$stranger"
 expect 0 'me .*tenant' "$kvpool" status
+expect 0 '^kvpoold [0-9.]*, up 00:[0-9:]*, 0 sessions' "$kvpool" status
+expect 0 'me .* [1-9][0-9]* % ' "$kvpool" tenants # of its tokens, so many were found
 expect 0 'example' "$kvpool" models
 expect 0 'is there' "$kvpool" create-domain docs --reader you --filler me --limit 16MiB
 expect 1 EXISTS "$kvpool" create-domain docs

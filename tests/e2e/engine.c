@@ -7,6 +7,7 @@
  * and comes back.
  */
 #include "client-lib/kvpool.h"
+#include "tests/e2e/engine_options.h"
 #include "tests/e2e/toy.h"
 
 #include <errno.h>
@@ -19,12 +20,6 @@
 #include <unistd.h>
 
 enum { CHUNK = 64, MAX_BATCH = 2, MAX_BLOCKS = TOY_MAX_TOKENS / 16, DEADLINE_S = 60 };
-
-struct options {
-    const char *dir, *token, *dtype, *name;
-    uint32_t system_tokens, question_tokens, decode_tokens, system_seed, seed, window, rounds;
-    bool by_socket, hold;
-};
 
 /* A sequence of the daemon's. Its tokens are fed to the model until outputs of all were checked. */
 struct sequence {
@@ -428,74 +423,6 @@ static void connect_to_pool(void)
     engine.staging = kvpool_staging(engine.pool, &num_bytes);
 }
 
-#define AT(field) offsetof(struct options, field)
-/* clang-format off */
-static const struct option_row {
-    const char *name, *help;
-    enum { TEXT, NUMBER, FLAG } kind;
-    size_t field;
-} option_rows[] = {
-    {"--dir",      "where the daemon's sockets are",                     TEXT,   AT(dir)},
-    {"--token",    "of a tenant; without: your user id",                 TEXT,   AT(token)},
-    {"--name",     "of this engine, in messages",                        TEXT,   AT(name)},
-    {"--dtype",    "f32 (default) or f16",                               TEXT,   AT(dtype)},
-    {"--system",   "tokens of the system prompt (320)",                  NUMBER, AT(system_tokens)},
-    {"--question", "tokens of the question (20)",                        NUMBER, AT(question_tokens)},
-    {"--decode",   "tokens of each answer (8)",                          NUMBER, AT(decode_tokens)},
-    {"--rounds",   "questions, one after another (1)",                   NUMBER, AT(rounds)},
-    {"--system-seed", "which system prompt (1)",                         NUMBER, AT(system_seed)},
-    {"--seed",     "which questions (2)",                                NUMBER, AT(seed)},
-    {"--window",   "tokens that the last layer sees (0: all)",           NUMBER, AT(window)},
-    {"--socket",   "steps go by messages, not by the ring",              FLAG,   AT(by_socket)},
-    {"--hold",     "with both continuations there, wait for the end of stdin", FLAG, AT(hold)},
-};
-/* clang-format on */
-
-static void help_print(void)
-{
-    puts("usage: engine [OPTION]...\nA small engine that keeps K and V in kvpoold and checks every "
-         "output against dense attention.");
-    for (size_t i = 0; i < sizeof(option_rows) / sizeof(*option_rows); i++)
-        printf("  %-14s %s\n", option_rows[i].name, option_rows[i].help);
-}
-
-static void options_parse(char **argv)
-{
-    for (int at = 1; argv[at]; at++) {
-        const struct option_row *row = option_rows;
-        const struct option_row *end = row + sizeof(option_rows) / sizeof(*option_rows);
-        while (row < end && strcmp(argv[at], row->name) != 0)
-            row++;
-        if (row == end) {
-            help_print();
-            exit(strcmp(argv[at], "--help") == 0 ? 0 : 2);
-        }
-        char *field = (char *)&engine.options + row->field;
-        if (row->kind == FLAG)
-            *(bool *)field = true;
-        else if (!argv[++at])
-            die("a value is missing after %s", row->name);
-        else if (row->kind == TEXT)
-            *(const char **)(void *)field = argv[at];
-        else
-            *(uint32_t *)(void *)field = (uint32_t)strtoul(argv[at], NULL, 10);
-    }
-}
-
-static void options_check(const struct options *options)
-{
-    bool is_f16 = strcmp(options->dtype, "f16") == 0;
-
-    if (!is_f16 && strcmp(options->dtype, "f32") != 0)
-        die("--dtype: f32 or f16");
-    if (options->question_tokens == 0 || options->decode_tokens == 0 || options->rounds == 0 ||
-        options->system_tokens > TOY_MAX_TOKENS / 2 || options->decode_tokens > 64 ||
-        options->question_tokens > TOY_MAX_TOKENS / 4)
-        die("--system at most %d, --question 1 to %d, --decode 1 to 64, --rounds at least 1",
-            TOY_MAX_TOKENS / 2, TOY_MAX_TOKENS / 4);
-    engine.toy = (struct toy){.is_f16 = is_f16, .window = options->window};
-}
-
 /* One line of name=value, for scripts. prompt, cached, first_ms, blocks, shared and copied: of the
  * last question's. */
 static void result_print(void)
@@ -515,16 +442,8 @@ static void result_print(void)
 int main(int argc, char **argv)
 {
     (void)argc;
-    engine.options = (struct options){.name = "toy",
-                                      .dtype = "f32",
-                                      .system_tokens = 320,
-                                      .question_tokens = 20,
-                                      .decode_tokens = 8,
-                                      .rounds = 1,
-                                      .system_seed = 1,
-                                      .seed = 2};
-    options_parse(argv);
-    options_check(&engine.options);
+    options_parse(argv, &engine.options);
+    engine.toy = (struct toy){.is_f16 = engine.options.is_f16, .window = engine.options.window};
     srand(engine.options.seed);
     engine.start_ms = now_ms();
     connect_to_pool();

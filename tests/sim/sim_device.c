@@ -5,8 +5,8 @@
  *  D1  Memory is touched only while its granule is committed, on every rank's device.
  *  D2  Committed granules never exceed a device's budget.
  *  D3  A slot that a copy writes is read or written by nobody else; one that a copy reads is not
- *      written by an append or another copy, and does not lose its memory. (The rows of an open step
- *      behind its complete tokens may be: a copy of a fork then reads what its reader overwrites.)
+ *      written by an append or another copy, and does not lose its memory. (The rows of an open
+ * step behind its complete tokens may be: a copy of a fork then reads what its reader overwrites.)
  *  D4  A published row never changes.
  *  D5  Whoever reads a row finds the word of that prefix.
  */
