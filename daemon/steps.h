@@ -29,7 +29,8 @@ struct step_record {
     pool_step pool;
     uint32_t num_sequences, num_rows;
     uint32_t num_layers, num_layers_done, num_running;
-    uint32_t num_q_heads; /* that it was planned with: the model may be registered with others since */
+    uint32_t
+        num_q_heads; /* that it was planned with: the model may be registered with others since */
     uint64_t layers_done[POOL_MAX_LAYERS / 64];
     uint32_t plans[POOL_MAX_GROUPS];
     uint32_t arenas[POOL_MAX_GROUPS][2]; /* own, shared; or UINT32_MAX */

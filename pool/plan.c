@@ -132,7 +132,7 @@ static struct arena *plan_arena(struct pool *pool, uint32_t id)
 }
 
 /* A device on which one more granule of the arena would put the payer over its limit, or NONE. */
-static uint32_t device_over_limit(const struct pool *pool, const struct arena *arena)
+uint32_t device_over_limit(const struct pool *pool, const struct arena *arena)
 {
     for (uint32_t device = 0; device < pool->config.num_devices; device++) {
         if (placement_has(pool, arena->placement, device) &&
@@ -146,7 +146,7 @@ static uint32_t device_over_limit(const struct pool *pool, const struct arena *a
  * A device on which the arena's next granule lacks pages, or NONE. Slot records that are lacking
  * are had like pages: where granules go, theirs are free.
  */
-static uint32_t device_short(const struct pool *pool, const struct arena *arena)
+uint32_t device_short(const struct pool *pool, const struct arena *arena)
 {
     if (pool->plan.slot_records < (int64_t)arena->slots)
         return (uint32_t)__builtin_ctz(pool->placements[arena->placement].devices);
@@ -193,7 +193,7 @@ static int plan_open(struct pool *pool, struct arena *arena)
 }
 
 /* The granule of another arena that is idle longest on @device, or NONE. */
-static uint32_t idle_longest(const struct pool *pool, uint32_t device)
+uint32_t idle_longest(const struct pool *pool, uint32_t device)
 {
     uint32_t best = NONE;
 
@@ -270,8 +270,7 @@ static int plan_evict(struct pool *pool, struct arena *arena, uint32_t block)
  * Who gives next: the payer itself at its limit, else whoever is furthest over its share of those
  * that have something to give. @own: the payer has a block of the arena, or a whole granule.
  */
-static pool_payer plan_giver(const struct pool *pool, uint32_t device, bool is_at_limit,
-                             bool has_own)
+pool_payer plan_giver(const struct pool *pool, uint32_t device, bool is_at_limit, bool has_own)
 {
     pool_payer self = pool->plan.payer;
     pool_payer other = is_at_limit ? NONE : payer_furthest_over(pool, device);
@@ -353,7 +352,7 @@ static uint64_t pages_left(const struct pool *pool, uint32_t device, pool_payer 
     return pages + record->takeable_pages - account->takeable + account->unheld;
 }
 
-static pool_payer want_payer(const struct pool *pool, const struct want *want)
+pool_payer want_payer(const struct pool *pool, const struct want *want)
 {
     return arena_payer(pool, &pool->arenas[want->arena]);
 }
@@ -496,91 +495,6 @@ static bool take_at_ease(struct pool *pool, const struct slot_request *request, 
     return true;
 }
 
-/* ---- at a limit ----------------------------------------------------------------------------- */
-
-/* The arena's first free slot that the limit lets the payer take, or NONE. */
-static uint32_t first_free_slot(const struct pool *pool, const struct arena *arena)
-{
-    bool is_at_limit = device_over_limit(pool, arena) != NONE;
-    uint32_t slot = arena->free.head;
-
-    while (slot != NONE && is_at_limit && granule_of_slot(pool, slot)->where == GRANULE_IDLE)
-        slot = pool->slots[slot].link.next;
-    return slot;
-}
-
-/*
- * One eviction of the walk, for good: a block of the arena, or a whole granule, which is idle then.
- * False: there is nothing more to give.
- */
-static bool evict_one_step(struct pool *pool, struct arena *arena)
-{
-    uint32_t at_limit = device_over_limit(pool, arena);
-    uint32_t device = at_limit != NONE ? at_limit : device_short(pool, arena);
-    uint32_t block = arena_coldest(pool, arena);
-    uint32_t own = payer_coldest_granule(pool, pool->plan.payer, device, true);
-    pool_payer giver = plan_giver(pool, device, at_limit != NONE, block != NONE || own != NONE);
-
-    if (giver == NONE)
-        return false;
-    if (giver != pool->plan.payer)
-        own = payer_coldest_granule(pool, giver, device, false);
-    else if (block != NONE &&
-             (own == NONE || pool->blocks[block].stamp <= pool->slots[own].first_of.hottest))
-        own = NONE;
-    if (own == NONE)
-        block_evict(pool, block, pool->plan.payer);
-    else
-        granule_evict_in_order(pool, own, pool->plan.payer);
-    return true;
-}
-
-/* Whether what goes for a limit is room for any other granule: one device, one size. */
-static bool is_uniform(const struct pool *pool, const struct slot_request *request)
-{
-    if (pool->config.num_devices > 1 || pool->has_mixed_pages)
-        return false;
-    for (uint32_t i = 0; i < request->num_wants; i++) {
-        pool_payer payer = want_payer(pool, &request->wants[i]);
-        if (account_of(pool, payer, 0)->charged > pool->payers[payer].quota.limit)
-            return false; /* it was lowered: what goes makes no room */
-    }
-    return true;
-}
-
-/*
- * What has to go for a limit leaves room behind: for each slot anew, free slots come first, then
- * granules not in use, then the next eviction. The plan only says that it will do. (Elsewhere the
- * plan is carried out as it is: what goes is handed over.)
- */
-static void take_at_limit(struct pool *pool, const struct slot_request *request)
-{
-    uint32_t num_fresh = 0, slot;
-
-    for (uint32_t i = 0; i < request->num_wants; i++) {
-        struct arena *arena = &pool->arenas[request->wants[i].arena];
-        pool->plan.payer = want_payer(pool, &request->wants[i]);
-        pool->plan.limit = pool->payers[pool->plan.payer].quota.limit;
-        for (uint32_t n = 0; n < request->wants[i].count; n++) {
-            while ((slot = first_free_slot(pool, arena)) == NONE) {
-                pool->plan.slot_records = records_left(&pool->slot_pool);
-                bool is_at_limit = device_over_limit(pool, arena) != NONE;
-                uint32_t device = device_short(pool, arena);
-                if (is_at_limit || (device != NONE && idle_longest(pool, device) == NONE)) {
-                    bool has_given = evict_one_step(pool, arena);
-                    assert(has_given || is_at_limit); /* the plan found enough */
-                    if (!has_given)
-                        pool->plan.limit = POOL_UNLIMITED; /* what just went is there */
-                } else if (device != NONE)
-                    granule_drop(pool, idle_longest(pool, device));
-                else
-                    (void)granule_open(pool, request->wants[i].arena);
-            }
-            pool->fresh[num_fresh++] = block_create(pool, slot);
-        }
-    }
-}
-
 static bool has_limit(const struct pool *pool, const struct slot_request *request)
 {
     for (uint32_t i = 0; i < request->num_wants; i++) {
@@ -603,8 +517,8 @@ int slots_take(struct pool *pool, const struct slot_request *request)
     if (total == 0 || take_at_ease(pool, request, total))
         return 0;
     int answer = plan_make(pool, request, false, &has_slots);
-    if (answer == 0 && pool->plan.has_met_limit && is_uniform(pool, request))
-        take_at_limit(pool, request);
+    if (answer == 0 && pool->plan.has_met_limit && limit_leaves_room(pool, request))
+        limit_take_slots(pool, request);
     else if (answer == 0)
         plan_carry_out(pool);
     else if (answer == POOL_NO_BLOCKS && !has_slots && has_limit(pool, request) &&

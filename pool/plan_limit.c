@@ -1,0 +1,93 @@
+/*
+ * pool/plan_limit.c - new slots for a payer at its limit: its own evictions leave room behind.
+ *
+ * plan.c has found that all slots can be had. Here they are taken one by one, for good.
+ */
+#include "pool/arena.h"
+#include "pool/block.h"
+#include "pool/evict.h"
+#include "pool/payer.h"
+#include "pool/plan.h"
+
+/* The arena's first free slot that the limit lets the payer take, or NONE. */
+static uint32_t first_free_slot(const struct pool *pool, const struct arena *arena)
+{
+    bool is_at_limit = device_over_limit(pool, arena) != NONE;
+    uint32_t slot = arena->free.head;
+
+    while (slot != NONE && is_at_limit && granule_of_slot(pool, slot)->where == GRANULE_IDLE)
+        slot = pool->slots[slot].link.next;
+    return slot;
+}
+
+/*
+ * One eviction of the walk, for good: a block of the arena, or a whole granule, which is idle then.
+ * False: there is nothing more to give.
+ */
+static bool evict_one_step(struct pool *pool, struct arena *arena)
+{
+    uint32_t at_limit = device_over_limit(pool, arena);
+    uint32_t device = at_limit != NONE ? at_limit : device_short(pool, arena);
+    uint32_t block = arena_coldest(pool, arena);
+    uint32_t own = payer_coldest_granule(pool, pool->plan.payer, device, true);
+    pool_payer giver = plan_giver(pool, device, at_limit != NONE, block != NONE || own != NONE);
+
+    if (giver == NONE)
+        return false;
+    if (giver != pool->plan.payer)
+        own = payer_coldest_granule(pool, giver, device, false);
+    else if (block != NONE &&
+             (own == NONE || pool->blocks[block].stamp <= pool->slots[own].first_of.hottest))
+        own = NONE;
+    if (own == NONE)
+        block_evict(pool, block, pool->plan.payer);
+    else
+        granule_evict_in_order(pool, own, pool->plan.payer);
+    return true;
+}
+
+/* Whether what goes for a limit is room for any other granule: one device, one size. */
+bool limit_leaves_room(const struct pool *pool, const struct slot_request *request)
+{
+    if (pool->config.num_devices > 1 || pool->has_mixed_pages)
+        return false;
+    for (uint32_t i = 0; i < request->num_wants; i++) {
+        pool_payer payer = want_payer(pool, &request->wants[i]);
+        if (account_of(pool, payer, 0)->charged > pool->payers[payer].quota.limit)
+            return false; /* it was lowered: what goes makes no room */
+    }
+    return true;
+}
+
+/*
+ * What has to go for a limit leaves room behind: for each slot anew, free slots come first, then
+ * granules not in use, then the next eviction. The plan only says that it will do. (Elsewhere the
+ * plan is carried out as it is: what goes is handed over.)
+ */
+void limit_take_slots(struct pool *pool, const struct slot_request *request)
+{
+    uint32_t num_fresh = 0, slot;
+
+    for (uint32_t i = 0; i < request->num_wants; i++) {
+        struct arena *arena = &pool->arenas[request->wants[i].arena];
+        pool->plan.payer = want_payer(pool, &request->wants[i]);
+        pool->plan.limit = pool->payers[pool->plan.payer].quota.limit;
+        for (uint32_t n = 0; n < request->wants[i].count; n++) {
+            while ((slot = first_free_slot(pool, arena)) == NONE) {
+                pool->plan.slot_records = records_left(&pool->slot_pool);
+                bool is_at_limit = device_over_limit(pool, arena) != NONE;
+                uint32_t device = device_short(pool, arena);
+                if (is_at_limit || (device != NONE && idle_longest(pool, device) == NONE)) {
+                    bool has_given = evict_one_step(pool, arena);
+                    assert(has_given || is_at_limit); /* the plan found enough */
+                    if (!has_given)
+                        pool->plan.limit = POOL_UNLIMITED; /* what just went is there */
+                } else if (device != NONE)
+                    granule_drop(pool, idle_longest(pool, device));
+                else
+                    (void)granule_open(pool, request->wants[i].arena);
+            }
+            pool->fresh[num_fresh++] = block_create(pool, slot);
+        }
+    }
+}
