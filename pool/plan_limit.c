@@ -21,10 +21,10 @@ static uint32_t first_free_slot(const struct pool *pool, const struct arena *are
 }
 
 /*
- * One eviction of the walk, for good: a block of the arena, or a whole granule, which is idle then.
- * False: there is nothing more to give.
+ * One eviction of the walk, for good: a block of the arena, or a whole granule of another one,
+ * which is idle then and in @out_emptied. False: there is nothing more to give.
  */
-static bool evict_one_step(struct pool *pool, struct arena *arena)
+static bool evict_one_step(struct pool *pool, struct arena *arena, uint32_t *out_emptied)
 {
     uint32_t at_limit = device_over_limit(pool, arena);
     uint32_t device = at_limit != NONE ? at_limit : device_short(pool, arena);
@@ -39,6 +39,7 @@ static bool evict_one_step(struct pool *pool, struct arena *arena)
     else if (block != NONE &&
              (own == NONE || pool->blocks[block].stamp <= pool->slots[own].first_of.hottest))
         own = NONE;
+    *out_emptied = own;
     if (own == NONE)
         block_evict(pool, block, pool->plan.payer);
     else
@@ -59,10 +60,35 @@ bool limit_leaves_room(const struct pool *pool, const struct slot_request *reque
     return true;
 }
 
+/* One step towards a free slot of the arena. @emptied: the granule that the last one emptied. */
+static void make_room(struct pool *pool, struct arena *arena, uint32_t *emptied)
+{
+    bool is_at_limit = device_over_limit(pool, arena) != NONE;
+    uint32_t arena_id = (uint32_t)(arena - pool->arenas);
+
+    pool->plan.slot_records = records_left(&pool->slot_pool);
+    if (!is_at_limit && *emptied != NONE) {
+        granule_drop(pool, *emptied); /* handed over */
+        *emptied = NONE;
+    }
+    uint32_t device = device_short(pool, arena);
+    if (is_at_limit || (device != NONE && idle_longest(pool, device) == NONE)) {
+        bool has_given = evict_one_step(pool, arena, emptied);
+        assert(has_given || is_at_limit); /* the plan found enough */
+        if (!has_given)
+            pool->plan.limit = POOL_UNLIMITED; /* what just went is there */
+    } else if (device != NONE) {
+        granule_drop(pool, idle_longest(pool, device));
+    } else {
+        (void)granule_open(pool, arena_id);
+    }
+}
+
 /*
- * What has to go for a limit leaves room behind: for each slot anew, free slots come first, then
- * granules not in use, then the next eviction. The plan only says that it will do. (Elsewhere the
- * plan is carried out as it is: what goes is handed over.)
+ * What has to go for a limit leaves room behind: for each slot anew, the arena's free slots come
+ * first, those of idle granules too; without one, an emptied granule is handed over; then granules
+ * not in use, then the next eviction. (Where not all granules are alike the plan is carried out as
+ * it is.)
  */
 void limit_take_slots(struct pool *pool, const struct slot_request *request)
 {
@@ -73,20 +99,9 @@ void limit_take_slots(struct pool *pool, const struct slot_request *request)
         pool->plan.payer = want_payer(pool, &request->wants[i]);
         pool->plan.limit = pool->payers[pool->plan.payer].quota.limit;
         for (uint32_t n = 0; n < request->wants[i].count; n++) {
-            while ((slot = first_free_slot(pool, arena)) == NONE) {
-                pool->plan.slot_records = records_left(&pool->slot_pool);
-                bool is_at_limit = device_over_limit(pool, arena) != NONE;
-                uint32_t device = device_short(pool, arena);
-                if (is_at_limit || (device != NONE && idle_longest(pool, device) == NONE)) {
-                    bool has_given = evict_one_step(pool, arena);
-                    assert(has_given || is_at_limit); /* the plan found enough */
-                    if (!has_given)
-                        pool->plan.limit = POOL_UNLIMITED; /* what just went is there */
-                } else if (device != NONE)
-                    granule_drop(pool, idle_longest(pool, device));
-                else
-                    (void)granule_open(pool, request->wants[i].arena);
-            }
+            uint32_t emptied = NONE;
+            while ((slot = first_free_slot(pool, arena)) == NONE)
+                make_room(pool, arena, &emptied);
             pool->fresh[num_fresh++] = block_create(pool, slot);
         }
     }

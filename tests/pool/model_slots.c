@@ -244,12 +244,14 @@ static void evict_granule(struct slots *slots, uint32_t arena_index, uint32_t gr
  * "it ends at the first block of the asker's own arena or the first completed granule"; blocks
  * whose eviction completes no granule stay. With one block a granule that is the coldest block.
  */
-static bool walk_payer(struct slots *slots, uint32_t payer, uint32_t arena_index)
+static bool walk_payer(struct slots *slots, uint32_t payer, uint32_t arena_index,
+                       struct place *out_block)
 {
     for (size_t i = 0; i < slots->cold.num; i++) {
         struct place place = slots->cold.items[i];
         if (slots->arenas[place.arena].payer != payer)
             continue;
+        *out_block = place;
         if (place.arena == arena_index) {
             evict_block(slots, i);
             return true;
@@ -267,10 +269,11 @@ static bool evict_for(const struct naive *naive, struct slots *slots, uint32_t a
 {
     uint32_t asker = slots->arenas[arena_index].payer;
     struct rank rank, last;
+    struct place block;
     bool has_last = false;
 
     while (next_payer(naive, slots, asker, has_last ? &last : NULL, &rank)) {
-        if (walk_payer(slots, rank.payer, arena_index))
+        if (walk_payer(slots, rank.payer, arena_index, &block))
             return true;
         last = rank;
         has_last = true;
@@ -313,12 +316,17 @@ static bool take_at_limit(struct slots *slots, uint32_t arena_index, bool *out_a
                           uint32_t *out_slot)
 {
     struct arena *arena = &slots->arenas[arena_index];
+    struct place block;
 
     *out_again = false;
     for (size_t i = 0; i < arena->free.num; i++)
         if (arena->granules[granule_of(arena, arena->free.items[i].index)] == GRANULE_USED)
             return take_free(slots, arena_index, i, out_slot);
-    *out_again = walk_payer(slots, arena->payer, arena_index);
+    *out_again = walk_payer(slots, arena->payer, arena_index, &block);
+    if (*out_again && block.arena != arena_index && arena->free.num == 0) {
+        remove_granule(slots, block.arena, granule_of(&slots->arenas[block.arena], block.index));
+        add_granule(slots, arena_index); /* "emptied and handed over" */
+    }
     return false;
 }
 

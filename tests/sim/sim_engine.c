@@ -295,7 +295,10 @@ static void lingering_add(struct sim *sim, struct sim_session *session,
     }
 }
 
-/* A block that was cleared while several sessions held it is nobody's to write. */
+/*
+ * A block that was cleared while several sessions held it is nobody's to write; nor is one that a
+ * copy for another session still reads, whose hold is in no table any more.
+ */
 static void lingering_keep_own(struct sim *sim, struct sim_session *session)
 {
     uint32_t counts[SIM_MAX_LINGERING] = {0}, kept = 0;
@@ -305,7 +308,8 @@ static void lingering_keep_own(struct sim *sim, struct sim_session *session)
         for (uint32_t j = 0; j < session->num_lingering; j++)
             counts[i] += list[j][0] == list[i][0] && list[j][1] == list[i][1];
     for (uint32_t i = 0; i < session->num_lingering; i++) {
-        if (pool_slot_holds(sim->pool, list[i][0], list[i][1]) > counts[i])
+        if (pool_slot_holds(sim->pool, list[i][0], list[i][1]) > counts[i] ||
+            device_slot(sim, list[i][0], list[i][1])->num_reading > 0)
             continue;
         list[kept][0] = list[i][0];
         list[kept++][1] = list[i][1];
