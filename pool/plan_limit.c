@@ -47,10 +47,20 @@ static bool evict_one_step(struct pool *pool, struct arena *arena, uint32_t *out
     return true;
 }
 
-/* Whether what goes for a limit is room for any other granule: one device, one size. */
+/*
+ * Whether what goes for a limit is room for any other granule: one device, one size, and slot
+ * records for whatever is opened.
+ */
 bool limit_leaves_room(const struct pool *pool, const struct slot_request *request)
 {
+    uint64_t most_slots = 0;
+
     if (pool->config.num_devices > 1 || pool->has_mixed_pages)
+        return false;
+    for (uint32_t i = 0; i < request->num_wants; i++)
+        most_slots +=
+            (uint64_t)request->wants[i].count * pool->arenas[request->wants[i].arena].slots;
+    if (most_slots > records_left(&pool->slot_pool))
         return false;
     for (uint32_t i = 0; i < request->num_wants; i++) {
         pool_payer payer = want_payer(pool, &request->wants[i]);
