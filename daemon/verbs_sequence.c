@@ -135,30 +135,30 @@ int handle_truncate(struct call *call, wire_reply *reply)
                                            wire->num_tokens, cookie_of(call)));
 }
 
-int handle_release(struct call *call, wire_reply *reply)
+/* Release and preempt: a sequence, and nothing else. */
+static int carry_out_plain(struct call *call,
+                           int (*verb)(struct pool *pool, struct pool_name name, uint64_t cookie))
 {
     const Kvpool__Wire__SequenceRef *wire = call->message;
     struct sequence_record *record;
     int status = sequence_get(call, wire->sequence, &record);
 
-    (void)reply;
     if (status)
         return status;
-    return pool_status(
-        call, pool_release(call->server->pool, name_of(call, wire->sequence), cookie_of(call)));
+    return pool_status(call,
+                       verb(call->server->pool, name_of(call, wire->sequence), cookie_of(call)));
+}
+
+int handle_release(struct call *call, wire_reply *reply)
+{
+    (void)reply;
+    return carry_out_plain(call, pool_release);
 }
 
 int handle_preempt(struct call *call, wire_reply *reply)
 {
-    const Kvpool__Wire__SequenceRef *wire = call->message;
-    struct sequence_record *record;
-    int status = sequence_get(call, wire->sequence, &record);
-
     (void)reply;
-    if (status)
-        return status;
-    return pool_status(
-        call, pool_preempt(call->server->pool, name_of(call, wire->sequence), cookie_of(call)));
+    return carry_out_plain(call, pool_preempt);
 }
 
 int handle_cancel(struct call *call, wire_reply *reply)

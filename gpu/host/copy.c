@@ -107,18 +107,28 @@ static int copy_resolve(const struct gpu_device *device, const struct gpu_copy *
     return 0;
 }
 
+/* A record for so many copies, to be filled in; NULL: none is free. */
+static struct host_op *copy_op_take(struct gpu_device *device, uint64_t cookie, uint32_t num_parts)
+{
+    struct host_op *op = host_op_pop(&device->free_ops);
+
+    if (op) {
+        op->kind = OP_COPY;
+        op->cookie = cookie;
+        op->num_parts = num_parts;
+    }
+    return op;
+}
+
 int gpu_copy(struct gpu_device *device, const struct gpu_copy *copies, size_t num_copies,
              uint64_t cookie)
 {
     if (num_copies > GPU_MAX_BATCH)
         return -EINVAL;
-    struct host_op *op = host_op_pop(&device->free_ops);
+    struct host_op *op = copy_op_take(device, cookie, (uint32_t)num_copies);
     if (!op)
         return GPU_BUSY;
 
-    op->kind = OP_COPY;
-    op->cookie = cookie;
-    op->num_parts = (uint32_t)num_copies;
     for (size_t i = 0; i < num_copies; i++) {
         int err = copy_resolve(device, &copies[i], &op->copies[i]);
         if (err) {
@@ -136,13 +146,10 @@ int gpu_scrub(struct gpu_device *device, uint32_t number, const uint32_t *slots,
 {
     if (num_slots > GPU_MAX_BATCH)
         return -EINVAL;
-    struct host_op *op = host_op_pop(&device->free_ops);
+    struct host_op *op = copy_op_take(device, cookie, (uint32_t)num_slots);
     if (!op)
         return GPU_BUSY;
 
-    op->kind = OP_COPY;
-    op->cookie = cookie;
-    op->num_parts = (uint32_t)num_slots;
     for (size_t i = 0; i < num_slots; i++) {
         struct gpu_place place = {.arena = number, .slot = slots[i]};
         struct host_copy *zero = &op->copies[i];
