@@ -106,7 +106,7 @@ step.c|a failed attend completes its layer|s/layer_mark\(step, layer, error == 0
 step.c|an abandoned step keeps its tokens|s/grow_undo\(pool, sequence\);/sequence->is_filled = true;/
 match.c|a sliding group needs one block less than its window|s/(start = window_start\(.*\));/\1 + 1;/
 plan.c|a granule is dropped with its cached blocks|s/^ *granule_evict_all\(pool, id, payer\);.*$//
-arena.c|a slot keeps its generation|s/slot->generation = \+\+pool->generation;.*/slot->generation = 1;/
+arena.c|a slot keeps its generation|s/^        \+\+pool->generation;.*/        1;/
 plan.c|limits are ignored|s/plan->limit = ignore_limits \?/plan->limit = true ?/
 arriving.c|waiters of a filler that went are forgotten|s/for_each_waiter\(pool, when_withdrawn, .*\);/return;/
 publish.c|publish sees incomplete tokens|s/up_to\(pool, sequence, sequence->num_complete\)/up_to(pool, sequence, sequence->length)/
