@@ -230,6 +230,9 @@ void effects_emit(void *context, const struct pool_effect *effect)
     case POOL_EFFECT_REMOVED:
         server_block_event(server, effect);
         break;
+    case POOL_EFFECT_PRESENT: /* not told: nobody keeps records beside slots */
+    case POOL_EFFECT_GONE:
+        break;
     }
 }
 

@@ -48,7 +48,36 @@ enum pool_answer {
     POOL_PENDING, /* accepted; a POOL_EFFECT_REPLY with the cookie follows, exactly once */
     POOL_MISS,    /* (replies) what was waited for will not come */
     POOL_TIMEOUT, /* (replies) the deadline passed */
-    POOL_FAILED   /* (replies) a copy failed; the verb was undone */
+    POOL_FAILED,  /* (replies) a copy failed; the verb was undone */
+    POOL_RETRY    /* (replies) a block below the device could not be read, or was cleared: the verb
+                     was undone, and is to be called again with the same arguments: it finds less */
+};
+
+/*
+ * Where a block can be. Every tier has arenas, granules and slots of its own; only blocks of the
+ * device can be held, read and written by engines, those below it are copies of published ones.
+ */
+enum pool_tier { POOL_TIER_DEVICE, POOL_TIER_HOST, POOL_TIER_DISK, POOL_NUM_TIERS };
+
+enum pool_tier_mode {
+    POOL_TIER_ON,
+    POOL_TIER_READ_ONLY, /* nothing more is stored there; what it has is found and promoted */
+    POOL_TIER_OFF        /* and what it has is not found, until it is on again */
+};
+
+/* What a session wants to be kept below the device. */
+enum pool_store {
+    POOL_STORE_PROMPT, /* blocks of allocated tokens; a preempted sequence's all count as such; of
+                          sliding groups the last window */
+    POOL_STORE_NONE,   /* none that it publishes, whoever else publishes them */
+    POOL_STORE_ALL
+};
+
+/* When what is to be stored is. */
+enum pool_store_when {
+    POOL_STORE_EVICTED,    /* ahead of its eviction: see ahead_pages */
+    POOL_STORE_SECOND_USE, /* an allocation hit it: then at once, or ahead of its eviction */
+    POOL_STORE_AT_ONCE     /* when it is published, or later ahead of its eviction */
 };
 
 /* SHA-256 name of a block: it names the whole prefix. Made by proto/, opaque here. */
@@ -63,13 +92,26 @@ struct pool_device {
     uint64_t watermark; /* pages that can still be had after an allocation */
 };
 
+/* A tier below the device: none of it if it has no pages. */
+struct pool_tier_config {
+    uint64_t pages;     /* the budget; of the device tier see struct pool_device */
+    uint32_t max_slots; /* slots of all its granules, and so many more blocks */
+    /* Caps on what is stored there from above; over them blocks are skipped and counted. 0: none.
+     */
+    uint64_t max_store_bytes;   /* under way at a time, in block_bytes of struct pool_group */
+    uint64_t store_bytes_per_s; /* by pool_tick()'s time; up to one second's worth at once */
+};
+
 enum pool_effect_kind {
-    POOL_EFFECT_COMMIT,   /* granule @index of @arena gets memory; it reads as zeros */
+    POOL_EFFECT_COMMIT,   /* granule @index of @arena gets memory; on a device, it reads as zeros */
     POOL_EFFECT_DECOMMIT, /* granule @index of @arena gives its memory back, before later effects */
     POOL_EFFECT_COPY,     /* copy a block; answer with pool_transfer_done(@transfer) */
     POOL_EFFECT_REPLY,    /* the verb that was given @cookie ends with @answer */
-    POOL_EFFECT_STORED,   /* @key may be found from now on */
-    POOL_EFFECT_REMOVED   /* @key is found no more */
+    POOL_EFFECT_STORED,   /* @key may be found from now on: its first place */
+    POOL_EFFECT_REMOVED,  /* @key is found no more: its last place went */
+    /* Only if the configuration @tells_places, for those who keep a record beside every slot: */
+    POOL_EFFECT_PRESENT, /* @slot of @arena has the published block @key, readable, from now on */
+    POOL_EFFECT_GONE     /* and has it no more: before anything else is written there */
 };
 
 struct pool_effect {
@@ -79,15 +121,21 @@ struct pool_effect {
     pool_transfer transfer; /* COPY */
     uint32_t from_arena;    /* COPY: source arena and slot; @arena and @slot are the destination */
     uint32_t from_slot;
-    uint32_t slot;   /* COPY, STORED, REMOVED */
-    uint64_t cookie; /* REPLY */
-    int answer;      /* REPLY: 0, an enum pool_answer, or a negative errno */
+    uint32_t slot;       /* COPY, STORED, REMOVED, PRESENT, GONE */
+    uint32_t generation; /* COPY (of the destination), PRESENT: of @slot */
+    uint64_t cookie;     /* REPLY */
+    int answer;          /* REPLY: 0, an enum pool_answer, or a negative errno */
     /* These are valid during the call: */
-    const struct pool_key *key; /* STORED, REMOVED */
+    const struct pool_key *key; /* STORED, REMOVED, PRESENT; COPY between tiers, else NULL */
     const struct pool_key
-        *parent;            /* STORED: the key of the block before it; NULL: it is the first */
-    const uint32_t *tokens; /* STORED: the ids of its tokens */
+        *parent; /* STORED, PRESENT: the key of the block before it; NULL: it is the first, or (of
+                    blocks that were restored or copied between tiers) it is not known */
+    const uint32_t *tokens; /* STORED: the ids of its tokens; of a restored block of more than 32
+                               tokens NULL: not known */
     uint32_t num_tokens;
+    const uint32_t *form; /* PRESENT; COPY between tiers: what is kept of its token ids to compare,
+                             @num_form words: themselves up to 32 of them, else a hash */
+    uint32_t num_form;
 };
 
 /* Told effects in the order in which they are to be carried out; must not call the pool. */
@@ -100,14 +148,23 @@ struct pool_sink {
 struct pool_config {
     struct pool_device devices[POOL_MAX_DEVICES];
     uint32_t num_devices;
-    uint32_t max_blocks;       /* slots of all committed granules, and blocks */
+    struct pool_tier_config tiers[POOL_NUM_TIERS]; /* of the device tier: all 0 */
+    /*
+     * Demote ahead: while a tier (each device; each payer below its limit) has fewer pages left
+     * than this, the coldest blocks of each of its arenas have, or get, a copy below, as many as
+     * those pages hold. 0: never.
+     */
+    uint64_t ahead_pages[POOL_NUM_TIERS];
+    enum pool_store_when store_when;
+    bool tells_places;         /* emit POOL_EFFECT_PRESENT and POOL_EFFECT_GONE */
+    uint32_t max_blocks;       /* slots of all committed granules of devices, and blocks */
     uint32_t max_block_tokens; /* of any model; token ids are kept with a block up to 32 */
     uint32_t max_sequences;
     uint32_t max_sequence_blocks; /* positions of one sequence */
     uint64_t max_tokens;          /* of all sequences together (16-token blocks) */
     uint32_t max_payers;          /* tenants and shared domains */
     uint32_t max_models;
-    uint32_t max_arenas; /* (domain, model, group) that were ever used */
+    uint32_t max_arenas; /* (domain, model, group) that were ever used, in each tier */
     uint32_t max_sessions;
     uint32_t max_transfers;
     uint32_t max_waiters;
@@ -120,7 +177,10 @@ struct pool_config {
 /* Sensible caps for a pool of @max_blocks 16-token blocks, one device of @pages pages. */
 void pool_config_init(struct pool_config *config, uint32_t max_blocks, uint64_t pages);
 
-/* -ENOMEM, or -EINVAL: no device, no block, no sink, max_block_tokens out of range. */
+/*
+ * -ENOMEM, or -EINVAL: no device, no block, no sink, max_block_tokens out of range, pages without
+ * max_slots.
+ */
 int pool_create(const struct pool_config *config, struct pool **out_pool);
 void pool_destroy(struct pool *pool);
 
@@ -129,7 +189,7 @@ uint64_t pool_bytes(const struct pool *pool);
 
 /* ---- payers: tenants and shared domains ----------------------------------------------------- */
 
-/* In pages, on each device. */
+/* In pages, on each device, or of one tier below. */
 struct pool_quota {
     uint64_t guarantee; /* nobody else evicts below it */
     uint64_t limit;     /* admission: held and cached; POOL_UNLIMITED for none */
@@ -145,16 +205,29 @@ enum pool_right {
 int pool_tenant_create(struct pool *pool, const struct pool_quota *quota, pool_payer *out_tenant);
 int pool_domain_create(struct pool *pool, const struct pool_quota *quota, pool_payer *out_domain);
 int pool_quota_set(struct pool *pool, pool_payer payer, const struct pool_quota *quota);
+/*
+ * The same for one tier. At first a payer has no guarantee and no limit below the device, and the
+ * weight that it was created with. INVALID also: no such tier.
+ */
+int pool_tier_quota_set(struct pool *pool, pool_payer payer, enum pool_tier tier,
+                        const struct pool_quota *quota);
 
 /* @rights (of enum pool_right) replace those that @tenant had in @domain. */
 int pool_domain_grant(struct pool *pool, pool_payer domain, pool_payer tenant, unsigned rights);
 
 /* ---- models and arenas ---------------------------------------------------------------------- */
 
+struct pool_granule_shape {
+    uint32_t pages; /* of a granule */
+    uint32_t slots; /* of a granule: blocks that fit; 0: the group is not kept in this tier */
+};
+
 struct pool_group {
     uint32_t window; /* tokens that a query sees, itself included (>= 2); 0: all */
     uint32_t pages;  /* of a granule, on each rank's device */
-    uint32_t slots;  /* of a granule: blocks that fit */
+    uint32_t slots;  /* of a granule: blocks that fit; up to 2^24 - 1 */
+    struct pool_granule_shape below[POOL_NUM_TIERS]; /* [tier]; of the device tier: all 0 */
+    uint64_t block_bytes; /* for max_store_bytes and store_bytes_per_s only */
 };
 
 struct pool_model_shape {
@@ -173,15 +246,20 @@ struct pool_arena_description {
     pool_payer domain;
     pool_model model;
     uint32_t group;
+    enum pool_tier tier;
     uint32_t slots_per_granule, pages_per_granule;
     uint32_t num_granules; /* committed, idle ones included */
 };
 int pool_arena_describe(const struct pool *pool, uint32_t arena,
                         struct pool_arena_description *out_description);
-/* POOL_NOT_FOUND until its first allocation, or pool_arena_reserve(). */
+/* The device's. POOL_NOT_FOUND until its first allocation, or pool_arena_reserve(). */
 int pool_arena_find(const struct pool *pool, pool_payer domain, pool_model model, uint32_t group,
                     uint32_t *out_arena);
-/* Makes the arenas of all groups before the first allocation does. LIMIT: no more of them. */
+/* The same in any tier; NOT_FOUND also for a tier that the group is not kept in. */
+int pool_tier_arena_find(const struct pool *pool, pool_payer domain, pool_model model,
+                         uint32_t group, enum pool_tier tier, uint32_t *out_arena);
+/* Makes the arenas of all groups and tiers before the first allocation does. LIMIT: no more of
+ * them. */
 int pool_arena_reserve(struct pool *pool, pool_payer domain, pool_model model);
 
 /* ---- sessions ------------------------------------------------------------------------------- */
@@ -190,6 +268,9 @@ int pool_session_open(struct pool *pool, pool_session *out_session);
 
 /* Full blocks of committed steps are published by the pool itself unless the session does. */
 int pool_session_set_manual_publish(struct pool *pool, pool_session session, bool is_manual);
+
+/* What of it is kept below the device, from now on; at first POOL_STORE_PROMPT. */
+int pool_session_set_store(struct pool *pool, pool_session session, enum pool_store store);
 
 /*
  * Ends @session: its `arriving` ends now, its steps are abandoned, everything it holds is let go in
@@ -202,12 +283,15 @@ int pool_session_end(struct pool *pool, pool_session session, bool is_attached,
 int pool_session_detach(struct pool *pool, pool_session session);
 
 /*
- * Carries on with what is done in slices (session ends, cleared blocks): about @max_blocks blocks.
- * Returns whether it took that many, so that there may be more to do now.
+ * Carries on with what is done in slices (session ends, cleared blocks, copies ahead of evictions):
+ * about @max_blocks blocks. Returns whether it took that many, so that there may be more to do now.
  */
 bool pool_advance(struct pool *pool, uint32_t max_blocks);
 
-/* Deadlines: requests that waited beyond theirs are replied to with POOL_TIMEOUT. */
+/*
+ * Deadlines: requests that waited beyond theirs are replied to with POOL_TIMEOUT. What may be
+ * stored per second is counted by this time, too.
+ */
 void pool_tick(struct pool *pool, uint64_t now_ms);
 
 /* ---- sequences ------------------------------------------------------------------------------ */
@@ -241,17 +325,28 @@ struct pool_alloc_options {
     bool is_mapped;   /* the engine reads its tables itself: publish never swaps its blocks */
     bool is_unfilled; /* K and V come later: pool_fill(), or steps */
     uint64_t take;    /* only so many of the tokens beyond the match, or POOL_TAKE_ALL */
+    /* If it has to wait for blocks that are below the device: */
+    uint64_t cookie;      /* of the reply */
+    uint64_t deadline_ms; /* by pool_tick()'s time; 0: none */
 };
 
 struct pool_found {
     uint64_t matched;  /* tokens */
     uint64_t arriving; /* tokens after them that another sequence is filling */
+    uint64_t below;    /* of the matched ones, those with a block that is not on the device (yet) */
 };
 
-/* What an allocation would match now. No side effect. */
+/* What an allocation would match now. No side effect: nothing is moved. */
 int pool_match(struct pool *pool, const struct pool_prompt *prompt, struct pool_found *out_found);
 
-/* Holds what matches, takes slots for the rest: all or nothing. Publishes nothing. */
+/*
+ * Holds what matches, takes slots for the rest: all or nothing. Publishes nothing.
+ *
+ * Blocks that it finds below the device only are promoted: slots are taken for them too, and the
+ * answer is POOL_PENDING (with @out_found filled). The sequence exists from then on, every verb of
+ * it is POOL_BUSY, and one reply follows: 0, all of it is present; or the verb was undone and
+ * POOL_RETRY (see there), POOL_TIMEOUT (its deadline), POOL_MISS (pool_cancel()).
+ */
 int pool_alloc(struct pool *pool, struct pool_name name, const struct pool_prompt *prompt,
                const struct pool_alloc_options *options, struct pool_found *out_found);
 
@@ -286,9 +381,30 @@ int pool_truncate(struct pool *pool, struct pool_name name, uint64_t num_tokens,
 int pool_release(struct pool *pool, struct pool_name name, uint64_t cookie);
 int pool_preempt(struct pool *pool, struct pool_name name, uint64_t cookie);
 
-/* An allocation of the sequence's own tokens; @tokens must be what pool_sequence_tokens() gives. */
+/*
+ * An allocation of the sequence's own tokens; @tokens must be what pool_sequence_tokens() gives.
+ * Waits as pool_alloc() does; undone, the sequence is preempted as before.
+ */
 int pool_resume(struct pool *pool, struct pool_name name, const struct pool_tokens *tokens,
                 const struct pool_alloc_options *options, struct pool_found *out_found);
+
+struct pool_prefetched {
+    uint64_t present; /* leading tokens that are on the device */
+    uint64_t coming;  /* tokens of the prefix so far behind them: on the device, or on their way */
+    uint64_t matched; /* of the whole match; what is beyond the two finds no room now */
+};
+
+/*
+ * Starts to promote what an allocation of @prompt (or a resume of a preempted sequence, with
+ * @tokens as for pool_resume()) would hit below the device, as far from its start as slots can be
+ * had, the watermark aside. Holds nothing and answers at once: what arrives is cache like any
+ * other. Answers as pool_match() does.
+ */
+int pool_prefetch(struct pool *pool, const struct pool_prompt *prompt,
+                  struct pool_prefetched *out_prefetched);
+int pool_prefetch_sequence(struct pool *pool, struct pool_name name,
+                           const struct pool_tokens *tokens,
+                           struct pool_prefetched *out_prefetched);
 
 struct pool_sequence_description {
     pool_payer tenant, domain, shared;
@@ -343,7 +459,10 @@ int pool_place_verify(struct pool *pool, uint32_t arena, uint32_t slot, uint32_t
 int pool_wait_arriving(struct pool *pool, pool_session session, const struct pool_prompt *prompt,
                        uint64_t deadline_ms, uint64_t cookie);
 
-/* Resolves a waiting request with POOL_MISS. NOT_FOUND if none of @session's has that cookie. */
+/*
+ * Resolves a waiting request (single flight, or an allocation or resume that waits for promotions)
+ * with POOL_MISS. NOT_FOUND if none of @session's has that cookie.
+ */
 int pool_cancel(struct pool *pool, pool_session session, uint64_t cookie);
 
 /* ---- steps ---------------------------------------------------------------------------------- */
@@ -380,8 +499,48 @@ int pool_step_end(struct pool *pool, pool_step step, bool is_commit, uint64_t co
 
 /* ---- completions ---------------------------------------------------------------------------- */
 
-/* A copy ended; @error is 0 or a negative errno. NOT_FOUND: it is not under way (counted). */
+/*
+ * A copy ended, and will touch neither slot any more; @error is 0 (complete and verified) or a
+ * negative errno. NOT_FOUND: it is not under way (counted). A failed copy from a lower tier to the
+ * device drops the place that it read: its bytes are not trusted any more.
+ */
 int pool_transfer_done(struct pool *pool, pool_transfer transfer, int error);
+
+/* ---- tiers ---------------------------------------------------------------------------------- */
+
+/* INVALID: not a tier below the device that the pool has. Copies under way go on. */
+int pool_tier_set(struct pool *pool, enum pool_tier tier, enum pool_tier_mode mode);
+
+/* Evicts up to @count blocks of one tier, in its eviction order, guarantees aside. */
+uint64_t pool_tier_evict(struct pool *pool, enum pool_tier tier, uint64_t count);
+
+/*
+ * After a restart: what survived in any tier comes back, granule by granule, before verbs are
+ * answered or while they are. pool_restore_granule() gives the arena (pool_arena_reserve()) a
+ * granule with this number, without POOL_EFFECT_COMMIT; its slots are given to nobody meanwhile.
+ * pool_restore_block() says what one of them has, and pool_restore_end() frees the others; a
+ * granule of which nothing was restored is decommitted.
+ * INVALID: no such arena; not in that state. EXISTS: the granule is there. NO_BLOCKS: the budget
+ * has no page left. LIMIT: max_blocks or max_slots. Quotas are admission, and do not matter here.
+ */
+int pool_restore_granule(struct pool *pool, uint32_t arena, uint32_t granule);
+
+struct pool_restored {
+    uint32_t slot;       /* block id in its arena */
+    uint32_t generation; /* as POOL_EFFECT_PRESENT or POOL_EFFECT_COPY told; 0: a new one */
+    struct pool_key key;
+    const struct pool_key *parent; /* told on, if it is known; else NULL */
+    const uint32_t *form;          /* as told, @num_form words */
+    uint32_t num_form;
+    bool is_unstorable; /* not to be copied to tiers further below */
+};
+/*
+ * The block is published, held by nobody, and colder than everything used since the start; the last
+ * one restored is the coldest: restore a chain from its start. If another place of the key is known
+ * it gets one more. EXISTS: it has one in this tier already; the slot stays free.
+ */
+int pool_restore_block(struct pool *pool, uint32_t arena, const struct pool_restored *restored);
+int pool_restore_end(struct pool *pool, uint32_t arena, uint32_t granule);
 
 /* ---- operators ------------------------------------------------------------------------------ */
 
@@ -407,13 +566,46 @@ struct pool_stat {
 };
 size_t pool_stats(const struct pool *pool, struct pool_stat *out, size_t max);
 
-struct pool_payer_stats {
+/* Why a block that is to be stored was evicted without a copy below. */
+enum pool_skip {
+    POOL_SKIP_OFF,  /* no tier below was on */
+    POOL_SKIP_BUSY, /* max_store_bytes, or max_transfers */
+    POOL_SKIP_RATE, /* store_bytes_per_s */
+    POOL_SKIP_FULL, /* the tier below had no slot for it (a limit, a guarantee) */
+    POOL_SKIP_LATE, /* it was evicted before its turn came, or before its copy ended */
+    POOL_NUM_SKIPS
+};
+
+struct pool_tier_stats {
+    enum pool_tier_mode mode;
+    uint64_t pages, uncommitted, idle; /* as the gauges of pool_stats(), of this tier */
+    uint64_t free, held, evictable, reserved, quarantined; /* slots */
+    uint64_t stores_started, stores_done, stores_failed;   /* copies to this tier from above */
+    uint64_t store_bytes;                                  /* under way, in block_bytes */
+    uint64_t promotions_started, promotions_done, promotions_failed; /* from it to the device */
+    uint64_t hit_tokens; /* of allocations that were granted, found here and nowhere above; the sum
+                            over all tiers is hit_tokens of pool_stats() */
+    uint64_t evictions;  /* places evicted */
+    uint64_t skipped[POOL_NUM_SKIPS]; /* of them, to be stored, and without a copy below */
+};
+/* INVALID: no such tier. */
+int pool_tier_stats(const struct pool *pool, enum pool_tier tier,
+                    struct pool_tier_stats *out_stats);
+
+struct pool_payer_stats { /* blocks and slots: of the device tier */
     uint64_t held, evictable, reserved, quarantined, free; /* blocks; free: slots of its granules */
     uint64_t charged_pages[POOL_MAX_DEVICES];
     uint64_t evictions_suffered, evictions_caused; /* blocks */
     uint64_t query_tokens, hit_tokens;
 };
 int pool_payer_stats(const struct pool *pool, pool_payer payer, struct pool_payer_stats *out_stats);
+
+struct pool_payer_tier_stats {
+    uint64_t evictable, reserved, free; /* slots of its granules */
+    uint64_t charged_pages;             /* the sum over all devices of the tier */
+};
+int pool_payer_tier_stats(const struct pool *pool, pool_payer payer, enum pool_tier tier,
+                          struct pool_payer_tier_stats *out_stats);
 
 /* Cached blocks of @sufferer that allocations for @causer evicted. 0 for payers that do not exist.
  */

@@ -53,7 +53,7 @@ static struct times match(struct place *place, bool is_long, bool is_held)
     struct bed *bed = place->bed;
     const struct pool_prompt prompt = bed_pick(bed, is_long);
     uint32_t count = (uint32_t)(prompt.tokens.count / BED_BLOCK_TOKENS);
-    struct pool_found found = {0, 0};
+    struct pool_found found = {0};
     struct pool_name name;
     struct times times;
 
