@@ -149,10 +149,9 @@ int gpu_arena_export(struct gpu_device *device, uint32_t arena, enum gpu_access 
  * (decommit). A granule that was decommitted reads as zero when it is committed again, for this
  * arena or another one: nothing crosses domains.
  *
- * Commit: -EDQUOT: the budget is charged in full. -EALREADY: it has memory. -EIO: the arena is
- * damaged. Its status may be
- * -ENOSPC or -ENOMEM: the machine has less than the budget says, or a tenant has taken more than
- * its granules (gpu_device_check_excess() names it).
+ * Commit: -EDQUOT: the budget is charged in full. -EALREADY: it has memory, or is to be adopted.
+ * -EIO: the arena is damaged. Its status may be -ENOSPC or -ENOMEM: the machine has less than the
+ * budget says, or a tenant has taken more than its granules (gpu_device_check_excess() names it).
  * Decommit: -EALREADY: it has none. After a failed one the granule is charged still, what it
  * holds is undefined, and decommit (or commit) can be tried again. Both: -EBUSY: one is under way.
  */
@@ -175,6 +174,70 @@ struct gpu_excess {
  * system would not tell.
  */
 int gpu_device_check_excess(const struct gpu_device *device, struct gpu_excess *out, size_t max);
+
+/* --- memory that outlives the process ---
+ *
+ * What a device and its arenas consist of are descriptors. A keeper that holds them (the mount, and
+ * the files of every arena) holds the memory, and a later process makes a device of them again.
+ * What is in which slot, and which arena had which options, is for the caller to have kept.
+ * Kept files have their memory in the mount until they are adopted, and nobody is charged for it;
+ * and a tenant that has one mapped keeps it alive. So adopt what is of no use too, with no granule
+ * wanted, and close that arena.
+ */
+
+/* The mount, without which arenas of before cannot be told from other files. The device's own,
+ * to be sent to the keeper and not to be closed. -ENOENT: arenas are memfds, there is none. */
+int gpu_device_keep(const struct gpu_device *device, int *out_fd);
+
+/* Of an arena. The device's own, likewise. */
+struct gpu_arena_files {
+    int fd;
+    int reader_fd; /* of arenas that can be exported read-only; -1: none */
+};
+int gpu_arena_keep(const struct gpu_device *device, uint32_t arena,
+                   struct gpu_arena_files *out_files);
+
+/*
+ * gpu_device_create() on the mount of an earlier process; @mount_fd -1: its arenas are memfds.
+ * Memory is populated only after gpu_device_adopt_end(), so that it is not taken from under arenas
+ * that are still to be adopted. Takes @mount_fd, on success only. -ESTALE: no such mount, or of
+ * another budget.
+ */
+int gpu_device_adopt(const struct gpu_device_options *options, int mount_fd,
+                     struct gpu_device **out_device);
+void gpu_device_adopt_end(struct gpu_device *device);
+
+/*
+ * gpu_arena_open() with the files and the options of an arena of an earlier process. @granules has
+ * a bit (of 64-bit words, lowest first) for each granule that is wanted: charged at once, and not
+ * to be used before it is adopted. Queued: all other memory of the files goes. Whatever an earlier
+ * process exported still reaches this memory: where that was for writing, copy what is wanted into
+ * another arena. Takes the descriptors, on success only. Fails like gpu_arena_open(); -ESTALE: not
+ * files of this mount, or of another size. -EDQUOT: more is wanted than the budget has.
+ */
+int gpu_arena_adopt(struct gpu_device *device, uint32_t arena,
+                    const struct gpu_arena_options *options, struct gpu_arena_files files,
+                    const uint64_t *granules, uint64_t cookie);
+
+/*
+ * Queued: a wanted granule is committed again, with what it holds. Status -ENODATA: some of its
+ * memory is gone (the process was killed while it came or went): none is left then, as after any
+ * other failure. -ENOENT: it is not wanted. gpu_decommit() gives back what need not be adopted.
+ */
+int gpu_adopt_granule(struct gpu_device *device, uint32_t arena, uint32_t granule, uint64_t cookie);
+
+struct gpu_granule_ref {
+    uint32_t arena, granule;
+};
+
+/*
+ * Queued: what @from holds goes to @to, and so does the charge: for a budget with no room for both
+ * (with room: commit, gpu_copy(), decommit, which a kill in the middle does not harm). @from is
+ * wanted or committed, @to has no memory, their granules are of one size. Status -ENODATA: as with
+ * gpu_adopt_granule(), and @from stays as it is. Any other failure may leave neither with memory.
+ */
+int gpu_move_granule(struct gpu_device *device, struct gpu_granule_ref from,
+                     struct gpu_granule_ref to, uint64_t cookie);
 
 /* --- copies --- */
 

@@ -8,7 +8,8 @@
 
 static const uint64_t MAX_ARENA_BYTES = 1ull << 46; /* half of what a process can address */
 
-static bool options_fit(const struct gpu_device *device, const struct gpu_arena_options *options)
+bool host_arena_options_fit(const struct gpu_device *device,
+                            const struct gpu_arena_options *options)
 {
     const struct gpu_granule *granule = &options->granule;
     uint64_t granule_bytes = (uint64_t)granule->pages * device->options.page_bytes;
@@ -57,24 +58,17 @@ static int map_file(const struct gpu_device *device, const struct host_arena *ar
     return 0;
 }
 
-int gpu_arena_open(struct gpu_device *device, uint32_t number,
-                   const struct gpu_arena_options *options)
+int host_arena_begin(struct gpu_device *device, uint32_t number,
+                     const struct gpu_arena_options *options, const struct host_file *file)
 {
-    if (number >= device->options.max_arenas || !options_fit(device, options))
-        return -EINVAL;
     struct host_arena *arena = &device->arenas[number];
-    if (arena->is_open)
-        return -EEXIST;
 
-    *arena = (struct host_arena){.file = HOST_FILE_NONE, .options = *options};
+    *arena = (struct host_arena){.file = *file, .options = *options};
     arena->granule_bytes = (uint64_t)options->granule.pages * device->options.page_bytes;
     arena->bytes = arena->granule_bytes * options->max_granules;
     int err = -ENOMEM;
     arena->granules = device->system->calloc(options->max_granules, sizeof(*arena->granules));
     if (!arena->granules)
-        goto fail;
-    err = host_file_create(&device->mount, arena->bytes, options->is_shared, &arena->file);
-    if (err)
         goto fail;
     err = map_file(device, arena, &arena->base);
     if (err)
@@ -84,7 +78,29 @@ int gpu_arena_open(struct gpu_device *device, uint32_t number,
     return 0;
 
 fail:
+    arena->file = HOST_FILE_NONE;
     host_arena_finish(device, number);
+    return err;
+}
+
+int gpu_arena_open(struct gpu_device *device, uint32_t number,
+                   const struct gpu_arena_options *options)
+{
+    struct host_file file;
+
+    if (number >= device->options.max_arenas || !host_arena_options_fit(device, options))
+        return -EINVAL;
+    if (device->arenas[number].is_open)
+        return -EEXIST;
+    int err = host_file_create(&device->mount,
+                               (uint64_t)options->granule.pages * device->options.page_bytes *
+                                   options->max_granules,
+                               options->is_shared, &file);
+    if (err)
+        return err;
+    err = host_arena_begin(device, number, options, &file);
+    if (err)
+        host_file_close(&file);
     return err;
 }
 
@@ -136,7 +152,8 @@ void host_arena_end_close(struct gpu_device *device, struct host_op *op)
         return;
     }
     for (uint32_t granule = 0; granule < arena->options.max_granules; granule++) {
-        if (arena->granules[granule] == GRANULE_COMMITTED)
+        if (arena->granules[granule] == GRANULE_COMMITTED ||
+            arena->granules[granule] == GRANULE_WANTED)
             arena->granules[granule] = GRANULE_LEFT;
     }
 }

@@ -54,8 +54,9 @@ static int start_lanes(struct gpu_device *device)
     return err ? err : host_lane_init(&device->copy_lane, device->system);
 }
 
-int host_device_create(const struct gpu_device_options *options, const struct host_syscalls *system,
-                       struct gpu_device **out_device)
+/* @mount_fd: NULL, or that of an earlier process, which stays the caller's after a failure. */
+static int device_make(const struct gpu_device_options *options, const struct host_syscalls *system,
+                       const int *mount_fd, struct gpu_device **out_device)
 {
     if (!options_fit(options))
         return -EINVAL;
@@ -79,12 +80,16 @@ int host_device_create(const struct gpu_device_options *options, const struct ho
     if (err)
         goto fail;
     device->is_guarded = true;
-    err = host_mount_init(&device->mount, system, options, &device->fallbacks);
+    if (mount_fd)
+        err = host_mount_adopt(&device->mount, system, options, &device->fallbacks, *mount_fd);
+    else
+        err = host_mount_init(&device->mount, system, options, &device->fallbacks);
     if (err)
         goto fail;
     err = host_memory_init(&device->memory, &device->mount, options, &device->fallbacks);
     if (err)
         goto fail;
+    atomic_store(&device->memory.is_held, mount_fd != NULL);
     err = start_lanes(device);
     if (err)
         goto fail;
@@ -95,8 +100,22 @@ int host_device_create(const struct gpu_device_options *options, const struct ho
     return 0;
 
 fail:
+    if (mount_fd)
+        device->mount.fd = -1;
     gpu_device_destroy(device);
     return err;
+}
+
+int host_device_create(const struct gpu_device_options *options, const struct host_syscalls *system,
+                       struct gpu_device **out_device)
+{
+    return device_make(options, system, NULL, out_device);
+}
+
+int host_device_adopt(const struct gpu_device_options *options, const struct host_syscalls *system,
+                      int mount_fd, struct gpu_device **out_device)
+{
+    return device_make(options, system, &mount_fd, out_device);
 }
 
 int gpu_device_create(const struct gpu_device_options *options, struct gpu_device **out_device)
@@ -134,7 +153,11 @@ static bool op_end(struct gpu_device *device, struct host_op *op)
 {
     switch (op->kind) {
     case OP_COMMIT:
+    case OP_ADOPT:
         return host_granule_end_commit(device, op);
+    case OP_MOVE:
+        host_granule_end_move(device, op);
+        return true;
     case OP_DECOMMIT:
         return host_granule_end_decommit(device, op);
     case OP_TRIM:

@@ -10,9 +10,8 @@
 #include <assert.h>
 #include <errno.h>
 
-/* 0 and the state of the granule, or why no operation can be queued on it. */
-static int granule_find(const struct gpu_device *device, uint32_t number, uint32_t granule,
-                        enum granule_state *out_state)
+int host_granule_find(const struct gpu_device *device, uint32_t number, uint32_t granule,
+                      enum granule_state *out_state)
 {
     const struct host_arena *arena = host_arena_find(device, number);
 
@@ -27,22 +26,22 @@ static int granule_find(const struct gpu_device *device, uint32_t number, uint32
     return 0;
 }
 
-static void charge(struct gpu_device *device, struct host_arena *arena)
+void host_granule_charge(struct gpu_device *device, struct host_arena *arena)
 {
     arena->charged_bytes += arena->granule_bytes;
     device->charged_bytes += arena->granule_bytes;
     assert(device->charged_bytes <= device->options.budget_bytes); /* G2 */
 }
 
-static void uncharge(struct gpu_device *device, struct host_arena *arena)
+void host_granule_uncharge(struct gpu_device *device, struct host_arena *arena)
 {
     assert(arena->charged_bytes >= arena->granule_bytes); /* G1 */
     arena->charged_bytes -= arena->granule_bytes;
     device->charged_bytes -= arena->granule_bytes;
 }
 
-static struct host_op *granule_op(struct gpu_device *device, enum host_op_kind kind,
-                                  uint32_t number, uint32_t granule)
+struct host_op *host_granule_op(struct gpu_device *device, enum host_op_kind kind, uint32_t number,
+                                uint32_t granule)
 {
     struct host_op *op = host_op_pop(&device->free_ops);
     if (!op)
@@ -65,10 +64,10 @@ static struct host_op *granule_op(struct gpu_device *device, enum host_op_kind k
 int gpu_commit(struct gpu_device *device, uint32_t number, uint32_t granule, uint64_t cookie)
 {
     enum granule_state state;
-    int err = granule_find(device, number, granule, &state);
+    int err = host_granule_find(device, number, granule, &state);
     if (err)
         return err;
-    if (state == GRANULE_COMMITTED)
+    if (state == GRANULE_COMMITTED || state == GRANULE_WANTED)
         return -EALREADY;
     if (atomic_load(&device->ranges[number].is_damaged))
         return -EIO; /* its mapping is no longer that of the file */
@@ -76,13 +75,13 @@ int gpu_commit(struct gpu_device *device, uint32_t number, uint32_t granule, uin
     if (state == GRANULE_HOLE &&
         arena->granule_bytes > device->options.budget_bytes - device->charged_bytes)
         return -EDQUOT;
-    struct host_op *op = granule_op(device, OP_COMMIT, number, granule);
+    struct host_op *op = host_granule_op(device, OP_COMMIT, number, granule);
     if (!op)
         return GPU_BUSY;
 
     op->cookie = cookie;
     if (state == GRANULE_HOLE)
-        charge(device, arena); /* G3 */
+        host_granule_charge(device, arena); /* G3 */
     arena->granules[granule] = GRANULE_COMMITTING;
     host_lane_submit(&device->memory_lane, op);
     return 0;
@@ -99,7 +98,7 @@ bool host_granule_end_commit(struct gpu_device *device, struct host_op *op)
         arena->granules[op->granule] = GRANULE_LEFT;
     } else {
         arena->granules[op->granule] = GRANULE_HOLE;
-        uncharge(device, arena);
+        host_granule_uncharge(device, arena);
     }
     return true;
 }
@@ -107,12 +106,12 @@ bool host_granule_end_commit(struct gpu_device *device, struct host_op *op)
 int gpu_decommit(struct gpu_device *device, uint32_t number, uint32_t granule, uint64_t cookie)
 {
     enum granule_state state;
-    int err = granule_find(device, number, granule, &state);
+    int err = host_granule_find(device, number, granule, &state);
     if (err)
         return err;
     if (state == GRANULE_HOLE)
         return -EALREADY;
-    struct host_op *op = granule_op(device, OP_DECOMMIT, number, granule);
+    struct host_op *op = host_granule_op(device, OP_DECOMMIT, number, granule);
     if (!op)
         return GPU_BUSY;
 
@@ -129,7 +128,7 @@ bool host_granule_end_decommit(struct gpu_device *device, struct host_op *op)
     arena->num_ops--;
     if (op->status == 0) {
         arena->granules[op->granule] = GRANULE_HOLE;
-        uncharge(device, arena); /* G3 */
+        host_granule_uncharge(device, arena); /* G3 */
     } else {
         arena->granules[op->granule] = GRANULE_LEFT;
     }
@@ -157,13 +156,18 @@ static bool fill_trim(const struct host_arena *arena, struct host_op *op)
     return op->num_parts > 0;
 }
 
+void host_granule_fill_trim(const struct host_arena *arena, struct host_op *op)
+{
+    (void)fill_trim(arena, op);
+}
+
 /* A commit that is queued after it may fill a hole again: the lane keeps their order. */
 int gpu_trim(struct gpu_device *device, uint32_t number, uint64_t cookie)
 {
     struct host_arena *arena = host_arena_find(device, number);
     if (!arena)
         return -ENOENT;
-    struct host_op *op = granule_op(device, OP_TRIM, number, 0);
+    struct host_op *op = host_granule_op(device, OP_TRIM, number, 0);
     if (!op)
         return GPU_BUSY;
 

@@ -93,17 +93,18 @@ void host_done_keep_event(struct host_done *done)
 /* Waits for an operation, with slices of idle work until there is none left. NULL: stop. */
 static struct host_op *next_op(struct host_lane *lane)
 {
-    bool has_idle = lane->idle != NULL;
-
     (void)pthread_mutex_lock(&lane->mutex);
+    lane->has_idle = lane->idle != NULL;
     while (!lane->is_stopping && !lane->list.head) {
-        if (!has_idle) {
+        if (!lane->has_idle) {
             (void)pthread_cond_wait(&lane->wake, &lane->mutex);
             continue;
         }
+        lane->has_idle = false; /* host_lane_wake() may say otherwise meanwhile */
         (void)pthread_mutex_unlock(&lane->mutex);
-        has_idle = lane->idle(lane->owner);
+        bool has_more = lane->idle(lane->owner);
         (void)pthread_mutex_lock(&lane->mutex);
+        lane->has_idle |= has_more;
     }
     struct host_op *op = lane->is_stopping ? NULL : host_op_pop(&lane->list);
     (void)pthread_mutex_unlock(&lane->mutex);
@@ -167,6 +168,14 @@ void host_lane_submit(struct host_lane *lane, struct host_op *op)
 {
     (void)pthread_mutex_lock(&lane->mutex);
     host_op_push(&lane->list, op);
+    (void)pthread_cond_signal(&lane->wake);
+    (void)pthread_mutex_unlock(&lane->mutex);
+}
+
+void host_lane_wake(struct host_lane *lane)
+{
+    (void)pthread_mutex_lock(&lane->mutex);
+    lane->has_idle = lane->idle != NULL;
     (void)pthread_cond_signal(&lane->wake);
     (void)pthread_mutex_unlock(&lane->mutex);
 }

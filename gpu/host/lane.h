@@ -21,6 +21,8 @@ enum host_op_kind {
     OP_DECOMMIT, /* loses it */
     OP_TRIM,     /* @ranges lose it, which are not charged */
     OP_CLOSE,    /* the whole file does, and then the arena is gone */
+    OP_ADOPT,    /* [offset, offset + bytes) has memory of an earlier process: it is looked at */
+    OP_MOVE,     /* what [from_offset, + bytes) of @from_fd has goes to it */
     OP_COPY,
     OP_ATTEND, /* carried out by the workers: only its end comes this way */
     NUM_OP_KINDS,
@@ -41,7 +43,12 @@ struct host_op {
     int fd;
     char *base; /* where the file is mapped */
     uint64_t offset, bytes;
-    uint64_t freed_bytes;   /* OP_CLOSE: what was charged for the arena */
+    uint64_t freed_bytes; /* OP_CLOSE: what was charged for the arena */
+    int from_fd;          /* OP_MOVE, as are those that follow */
+    uint32_t from_arena, from_granule;
+    uint64_t from_offset;
+    uint8_t from_state;     /* of the granule, before */
+    bool is_gone;           /* its memory is */
     struct host_done *done; /* OP_ATTEND: where it ends */
     uint32_t num_parts;     /* of the one of these that the kind uses */
     union {
@@ -91,7 +98,7 @@ struct host_lane {
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     struct host_op_list list; /* under the mutex, as is the next */
-    bool is_stopping;
+    bool is_stopping, has_idle;
     struct host_done *done;
     void *owner;
     void (*run)(void *owner, struct host_op *op);
@@ -102,3 +109,4 @@ struct host_lane {
 int host_lane_init(struct host_lane *lane, const struct host_syscalls *system);
 void host_lane_finish(struct host_lane *lane); /* drops what is queued; takes one never begun */
 void host_lane_submit(struct host_lane *lane, struct host_op *op);
+void host_lane_wake(struct host_lane *lane); /* there is idle work again */

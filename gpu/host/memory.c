@@ -5,8 +5,10 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <linux/fs.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* A commit waits for one slice at most: 5 ms if the machine has the memory, 20 if its host has to
  * find it first (2 s/GiB). */
@@ -129,6 +131,86 @@ static int close_file(struct host_memory *memory, struct host_op *op)
     return err;
 }
 
+/* Of a process that was killed while a granule came or went, some pages may be missing. */
+static int check_whole(const struct host_memory *memory, int fd, struct host_range range)
+{
+    off_t hole = memory->system->lseek(fd, (off_t)range.offset, SEEK_HOLE);
+
+    if (hole < 0)
+        return errno == ENXIO ? -ENODATA : -errno;
+    return (uint64_t)hole < range.offset + range.bytes ? -ENODATA : 0;
+}
+
+static int adopt(struct host_memory *memory, struct host_op *op)
+{
+    struct host_range range = {.offset = op->offset, .bytes = op->bytes};
+    int err = shrink_reserve(memory, 0); /* M1: it was charged without the lane */
+
+    if (!err)
+        err = check_whole(memory, op->fd, range);
+    if (!err && memory->system->madvise(op->base + op->offset, op->bytes, MADV_POPULATE_WRITE) != 0)
+        err = -errno;
+    if (!err)
+        return 0;
+    op->is_left = punch(memory, op->fd, op->offset, op->bytes) != 0;
+    if (!op->is_left)
+        atomic_fetch_sub(&memory->committed_bytes, op->bytes);
+    return err;
+}
+
+/* By reads: tenants of before may still truncate this file, and it need not be mapped. */
+static int read_whole(const struct host_memory *memory, const struct host_op *op, char *out)
+{
+    uint64_t done = 0;
+    struct host_range range = {.offset = op->from_offset, .bytes = op->bytes};
+    int err = check_whole(memory, op->from_fd, range);
+
+    while (!err && done < op->bytes) {
+        ssize_t num_read = memory->system->pread(op->from_fd, out + done, op->bytes - done,
+                                                 (off_t)(op->from_offset + done));
+        if (num_read > 0)
+            done += (uint64_t)num_read;
+        else if (num_read == 0)
+            err = -ENODATA;
+        else if (errno != EINTR)
+            err = -errno;
+    }
+    return err;
+}
+
+/* M1: the memory is given up at one end before it is taken at the other. */
+static int move_through(struct host_memory *memory, struct host_op *op, char *bounce)
+{
+    struct host_range range = {.offset = op->offset, .bytes = op->bytes};
+    int err = read_whole(memory, op, bounce);
+
+    if (!err)
+        err = punch(memory, op->from_fd, op->from_offset, op->bytes);
+    if (err)
+        return err;
+    op->is_gone = true;
+    err = fill(memory, op->fd, op->base + op->offset, range);
+    if (!err)
+        memcpy(op->base + op->offset, bounce, op->bytes);
+    else
+        op->is_left = punch(memory, op->fd, op->offset, op->bytes) != 0;
+    if (err && !op->is_left)
+        atomic_fetch_sub(&memory->committed_bytes, op->bytes);
+    return err;
+}
+
+static int move(struct host_memory *memory, struct host_op *op)
+{
+    op->is_gone = false;
+    char *bounce = memory->system->mmap(NULL, op->bytes, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (bounce == MAP_FAILED)
+        return -errno;
+    int err = move_through(memory, op, bounce);
+    (void)munmap(bounce, op->bytes);
+    return err;
+}
+
 void host_memory_run(void *argument, struct host_op *op)
 {
     struct host_memory *memory = argument;
@@ -139,6 +221,12 @@ void host_memory_run(void *argument, struct host_op *op)
         break;
     case OP_DECOMMIT:
         op->status = decommit(memory, op);
+        break;
+    case OP_ADOPT:
+        op->status = adopt(memory, op);
+        break;
+    case OP_MOVE:
+        op->status = move(memory, op);
         break;
     case OP_TRIM:
         op->status = trim(memory, op);
@@ -177,6 +265,9 @@ static int grow_reserve(struct host_memory *memory, uint64_t bytes)
 bool host_memory_populate(void *argument)
 {
     struct host_memory *memory = argument;
+
+    if (atomic_load(&memory->is_held))
+        return false;
     uint64_t have = atomic_load(&memory->reserve_bytes) + atomic_load(&memory->committed_bytes);
 
     if (have >= memory->populate_bytes) {

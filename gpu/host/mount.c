@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -116,6 +117,39 @@ int host_mount_init(struct host_mount *mount, const struct host_syscalls *system
     return probe(mount);
 }
 
+/* What a kernel lacks today, it lacked then: asked by a context that nothing is made of. */
+static int niceties_find(const struct host_syscalls *system,
+                         const struct gpu_device_options *options, struct host_fallbacks *fallbacks)
+{
+    int context = system->fsopen("tmpfs", FSOPEN_CLOEXEC);
+
+    if (context < 0)
+        return -errno;
+    set_niceties(system, context, options, fallbacks);
+    close_fd(&context);
+    return 0;
+}
+
+int host_mount_adopt(struct host_mount *mount, const struct host_syscalls *system,
+                     const struct gpu_device_options *options, struct host_fallbacks *fallbacks,
+                     int fd)
+{
+    struct statfs status;
+
+    *mount = (struct host_mount){.system = system, .fd = fd};
+    if (fd < 0) {
+        fall_back(mount, fallbacks, options->without_mount ? 0 : -ENOENT);
+        return probe(mount);
+    }
+    if (system->fstatfs(fd, &status) != 0)
+        return -errno;
+    if (status.f_type != TMPFS_MAGIC ||
+        (uint64_t)status.f_blocks * (uint64_t)status.f_bsize != options->budget_bytes)
+        return -ESTALE;
+    int err = niceties_find(system, options, fallbacks);
+    return err ? err : probe(mount);
+}
+
 void host_mount_finish(struct host_mount *mount)
 {
     close_fd(&mount->fd);
@@ -193,6 +227,51 @@ int host_file_create(const struct host_mount *mount, uint64_t bytes, bool is_sha
     }
     *out_file = file;
     return 0;
+}
+
+static int seals_check(const struct host_mount *mount, const struct host_file *file)
+{
+    static const int sealed = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    int seals = mount->system->fcntl(file->fd, F_GET_SEALS);
+
+    if (seals < 0)
+        return errno == EINVAL ? -ESTALE : -errno;
+    return seals == sealed && file->reader_fd < 0 ? 0 : -ESTALE;
+}
+
+/* The second descriptor is what makes exports read-only: it must not be the first one again. */
+static int reader_check(const struct host_mount *mount, const struct host_file *file,
+                        const struct stat *status)
+{
+    struct stat reader;
+
+    if (mount->system->fstat(file->reader_fd, &reader) != 0)
+        return -errno;
+    int flags = mount->system->fcntl(file->reader_fd, F_GETFL);
+    if (flags < 0)
+        return -errno;
+    return reader.st_dev == status->st_dev && reader.st_ino == status->st_ino &&
+                   (flags & O_ACCMODE) == O_RDONLY
+               ? 0
+               : -ESTALE;
+}
+
+int host_file_check(const struct host_mount *mount, const struct host_file *file, uint64_t bytes,
+                    bool is_shared)
+{
+    struct stat status, root;
+
+    if (mount->system->fstat(file->fd, &status) != 0)
+        return -errno;
+    if (!S_ISREG(status.st_mode) || (uint64_t)status.st_size != bytes)
+        return -ESTALE;
+    if (mount->fd < 0)
+        return seals_check(mount, file);
+    if (mount->system->fstat(mount->fd, &root) != 0)
+        return -errno;
+    if (root.st_dev != status.st_dev || is_shared != (file->reader_fd >= 0))
+        return -ESTALE;
+    return is_shared ? reader_check(mount, file, &status) : 0;
 }
 
 void host_file_close(struct host_file *file)

@@ -24,11 +24,19 @@ struct host_file {
  */
 int host_mount_init(struct host_mount *mount, const struct host_syscalls *system,
                     const struct gpu_device_options *options, struct host_fallbacks *fallbacks);
+/* On the mount @fd of an earlier process, or, -1, for its memfds. @fd is the caller's after a
+ * failure. -ESTALE: it is no such mount. */
+int host_mount_adopt(struct host_mount *mount, const struct host_syscalls *system,
+                     const struct gpu_device_options *options, struct host_fallbacks *fallbacks,
+                     int fd);
 void host_mount_finish(struct host_mount *mount);
 
 /* The file has its size for good, no name and no memory. */
 int host_file_create(const struct host_mount *mount, uint64_t bytes, bool is_shared,
                      struct host_file *out_file);
+/* Whether host_file_create() made these, with the same arguments: 0, -ESTALE, or -errno. */
+int host_file_check(const struct host_mount *mount, const struct host_file *file, uint64_t bytes,
+                    bool is_shared);
 void host_file_close(struct host_file *file);
 
 /* Opens the file anew for a tenant. */

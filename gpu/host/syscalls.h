@@ -24,6 +24,8 @@ struct host_syscalls {
     int (*fcntl)(int fd, int command, ...);
     int (*ftruncate)(int fd, off_t bytes);
     int (*fallocate)(int fd, int mode, off_t offset, off_t bytes);
+    off_t (*lseek)(int fd, off_t offset, int whence);
+    ssize_t (*pread)(int fd, void *out, size_t bytes, off_t offset);
     int (*fstat)(int fd, struct stat *out);
     int (*fstatfs)(int fd, struct statfs *out);
     void *(*mmap)(void *address, size_t bytes, int protection, int flags, int fd, off_t offset);
