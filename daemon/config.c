@@ -46,6 +46,7 @@ static int add_default_tenant(struct config *config)
     struct config_tenant *tenant = &config->tenants[config->num_tenants];
 
     tenant->quota = (struct config_quota){0, CONFIG_UNLIMITED, 1};
+    tenant->host_quota = tenant->disk_quota = tenant->quota;
     config->num_tenants++;
     tenant->name = strdup("default");
     tenant->token_file = strdup("");
@@ -197,17 +198,17 @@ int config_socket_path(const struct config *config, enum config_socket socket, c
 
 /* ---- printing ------------------------------------------------------------------------------- */
 
-static void print_quota(const struct config_quota *quota, FILE *out)
+static void print_quota(const char *tier, const struct config_quota *quota, FILE *out)
 {
     char size[VALUE_TEXT];
 
     size_format(quota->guarantee_bytes, size);
-    (void)fprintf(out, "    guarantee: %s\n", size);
+    (void)fprintf(out, "    %sguarantee: %s\n", tier, size);
     if (quota->limit_bytes == CONFIG_UNLIMITED)
         (void)snprintf(size, sizeof(size), "none");
     else
         size_format(quota->limit_bytes, size);
-    (void)fprintf(out, "    limit: %s\n    weight: %llu\n", size,
+    (void)fprintf(out, "    %slimit: %s\n    %sweight: %llu\n", tier, size, tier,
                   (unsigned long long)quota->weight);
 }
 
@@ -232,7 +233,9 @@ static void print_tenant(const struct config_tenant *tenant, FILE *out)
         text_add_json(&text, tenant->token_file);
         (void)fprintf(out, "    token-file: %s\n", buffer);
     }
-    print_quota(&tenant->quota, out);
+    print_quota("", &tenant->quota, out);
+    print_quota("host-", &tenant->host_quota, out);
+    print_quota("disk-", &tenant->disk_quota, out);
 }
 
 int config_print(const struct config *config, FILE *out)
@@ -252,7 +255,9 @@ int config_print(const struct config *config, FILE *out)
         (void)fprintf(out, "  - name: \"%s\"\n", domain->name);
         print_names("readers", domain->readers, domain->num_readers, out);
         print_names("fillers", domain->fillers, domain->num_fillers, out);
-        print_quota(&domain->quota, out);
+        print_quota("", &domain->quota, out);
+        print_quota("host-", &domain->host_quota, out);
+        print_quota("disk-", &domain->disk_quota, out);
     }
     return fflush(out) == 0 && !ferror(out) ? 0 : -EIO;
 }

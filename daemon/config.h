@@ -26,7 +26,7 @@ enum {
 
 #define CONFIG_UNLIMITED UINT64_MAX /* limit_bytes: none */
 
-/* In bytes on each device; the daemon rounds to pages: guarantees down, limits up. */
+/* In bytes of one tier; the daemon rounds to pages: guarantees down, limits up. */
 struct config_quota {
     uint64_t guarantee_bytes;
     uint64_t limit_bytes; /* or CONFIG_UNLIMITED */
@@ -38,7 +38,7 @@ struct config_tenant {
     uint32_t *uids; /* peer credentials that are this tenant; no uid is listed twice in a file */
     size_t num_uids;
     char *token_file; /* or "": only the uids. See daemon/token.h */
-    struct config_quota quota;
+    struct config_quota quota, host_quota, disk_quota;
     uint32_t line; /* of the file */
 };
 
@@ -47,7 +47,7 @@ struct config_domain {
     char *name; /* no tenant's name */
     char **readers, **fillers;
     size_t num_readers, num_fillers;
-    struct config_quota quota;
+    struct config_quota quota, host_quota, disk_quota;
     uint32_t line; /* of the file */
 };
 
@@ -60,6 +60,15 @@ struct config {
     /* memory */
     uint64_t pool_bytes, page_bytes, populate_bytes;
     uint64_t watermark_pages;
+
+    /* tiers below the pool */
+    uint64_t host_tier_bytes;
+    char *disk_directory; /* "": no disk tier */
+    uint64_t disk_max_bytes, disk_granule_bytes, disk_min_block_bytes, disk_max_block_bytes;
+    uint64_t disk_queue_depth, disk_max_blocks, disk_deadline_ms;
+    uint64_t store_default, store_when; /* enum pool_store, enum pool_store_when */
+    uint64_t store_bytes, store_rate;
+    uint64_t ahead_bytes, host_ahead_bytes; /* 0: a sixteenth of the tier */
 
     /* caps of the pool: struct pool_config */
     uint64_t max_blocks, max_block_tokens, max_sequences, max_sequence_blocks, max_tokens;
@@ -86,6 +95,7 @@ struct config {
     uint64_t metric_tenants; /* tenants with labels of their own; the rest is `other` */
     uint64_t log_rate;       /* lines a second of one kind of event */
 
+    bool disk_direct, disk_io_uring, disk_optional;
     bool private_mount; /* false: memfds even where the mount can be had */
     bool http;          /* on run_directory/http.sock */
     bool log_json;

@@ -21,6 +21,10 @@ static const struct order {
     {"session-queue-bytes", "queue-bytes",         AT(session_queue_bytes), AT(queue_bytes)},
     {"deadline",            "max-deadline",        AT(deadline_ms),         AT(max_deadline_ms)},
     {"max-tenant-sessions", "max-sessions",        AT(max_tenant_sessions), AT(max_sessions)},
+    {"ahead-bytes",         "pool-bytes",          AT(ahead_bytes),         AT(pool_bytes)},
+    {"host-ahead-bytes",    "host-tier-bytes",     AT(host_ahead_bytes),    AT(host_tier_bytes)},
+    {"disk-min-block-bytes", "disk-max-block-bytes", AT(disk_min_block_bytes), AT(disk_max_block_bytes)},
+    {"disk-max-block-bytes", "disk-granule-bytes", AT(disk_max_block_bytes), AT(disk_granule_bytes)},
 };
 /* clang-format on */
 
@@ -66,6 +70,31 @@ static void check_memory(struct config_source *source, const struct config *conf
     if (config->http_port != 0 && config->http_token_file[0] == '\0')
         config_complain(source, line_of(source, "http-port"), "http-port",
                         "expected http-token-file beside it");
+}
+
+/* What must be whole pieces of what. */
+static void check_multiple(struct config_source *source, const char *name, uint64_t bytes,
+                           uint64_t of)
+{
+    if (bytes % of != 0)
+        config_complain(source, line_of(source, name), name, "expected a multiple of %llu bytes",
+                        (unsigned long long)of);
+}
+
+static void check_tiers(struct config_source *source, const struct config *config)
+{
+    check_multiple(source, "host-tier-bytes", config->host_tier_bytes, config->page_bytes);
+    check_multiple(source, "disk-granule-bytes", config->disk_granule_bytes, 4096);
+    check_multiple(source, "disk-min-block-bytes", config->disk_min_block_bytes, 4096);
+    check_multiple(source, "disk-max-block-bytes", config->disk_max_block_bytes, 4096);
+    if (config->disk_directory[0] != '\0' && config->disk_max_bytes == 0)
+        config_complain(source, line_of(source, "disk-directory"), "disk-directory",
+                        "expected disk-max-bytes beside it: a disk tier has a ceiling");
+    else if (config->disk_directory[0] != '\0' &&
+             config->disk_max_bytes < config->disk_granule_bytes)
+        config_complain(source, line_of(source, "disk-max-bytes"), "disk-max-bytes",
+                        "expected more than one granule of %llu bytes",
+                        (unsigned long long)config->disk_granule_bytes);
 }
 
 /* ---- tenants and domains -------------------------------------------------------------------- */
@@ -142,26 +171,52 @@ static void check_domain(struct config_source *source, const struct config *conf
     check_members(source, config, domain, domain->fillers, domain->num_fillers);
 }
 
+/* What is guaranteed of one tier fits it. A tier that there is not is nobody's to be promised. */
+struct promise {
+    const char *setting;
+    uint64_t guaranteed_bytes;
+};
+
+static void check_promise(struct config_source *source, const struct config *config,
+                          const struct promise *promise)
+{
+    const struct setting *setting = setting_find(promise->setting);
+
+    if (promise->guaranteed_bytes > number_at(config, setting->offset))
+        config_complain(source, line_of(source, promise->setting), promise->setting,
+                        "expected at least the %llu bytes of all guarantees together",
+                        (unsigned long long)promise->guaranteed_bytes);
+}
+
 void config_check(struct config_source *source, const struct config *config)
 {
-    uint64_t guaranteed_bytes = 0;
+    struct promise pool = {"pool-bytes", 0}, host = {"host-tier-bytes", 0},
+                   disk = {"disk-max-bytes", 0};
 
     check_orders(source, config);
     check_memory(source, config);
+    check_tiers(source, config);
     for (size_t i = 0; i < config->num_tenants; i++) {
         const struct config_tenant *tenant = &config->tenants[i];
         check_tenant(source, config, i);
-        check_quota(source, tenant->line, tenant->name, &tenant->quota, &guaranteed_bytes);
+        check_quota(source, tenant->line, tenant->name, &tenant->quota, &pool.guaranteed_bytes);
+        check_quota(source, tenant->line, tenant->name, &tenant->host_quota,
+                    &host.guaranteed_bytes);
+        check_quota(source, tenant->line, tenant->name, &tenant->disk_quota,
+                    &disk.guaranteed_bytes);
     }
     for (size_t i = 0; i < config->num_domains; i++) {
         const struct config_domain *domain = &config->domains[i];
         check_domain(source, config, i);
-        check_quota(source, domain->line, domain->name, &domain->quota, &guaranteed_bytes);
+        check_quota(source, domain->line, domain->name, &domain->quota, &pool.guaranteed_bytes);
+        check_quota(source, domain->line, domain->name, &domain->host_quota,
+                    &host.guaranteed_bytes);
+        check_quota(source, domain->line, domain->name, &domain->disk_quota,
+                    &disk.guaranteed_bytes);
     }
-    if (guaranteed_bytes > config->pool_bytes)
-        config_complain(source, line_of(source, "pool-bytes"), "pool-bytes",
-                        "expected at least the %llu bytes of all guarantees together",
-                        (unsigned long long)guaranteed_bytes);
+    check_promise(source, config, &pool);
+    check_promise(source, config, &host);
+    check_promise(source, config, &disk);
     if (config->num_tenants + config->num_domains > config->max_payers)
         config_complain(source, line_of(source, "max-payers"), "max-payers",
                         "expected at least the %zu tenants and domains",

@@ -247,10 +247,11 @@ static int parse_weight(const char *text, void *out)
 #define NAME_TEXT "a name of at most 64 of A-Z a-z 0-9 . _ -, and not `other`"
 #define TENANT(field) offsetof(struct config_tenant, field)
 #define DOMAIN(field) offsetof(struct config_domain, field)
-#define QUOTA(at) \
-    {"guarantee",  "a size like 8GiB",            at(quota.guarantee_bytes), 0, 0, 8, parse_size}, \
-    {"limit",      "a size like 8GiB, or none",   at(quota.limit_bytes),     0, 0, 8, parse_limit}, \
-    {"weight",     "a number from 1 to 1048576",  at(quota.weight),          0, 0, 8, parse_weight}
+#define QUOTA_OF(at, tier, quota) \
+    {tier "guarantee",  "a size like 8GiB",            at(quota.guarantee_bytes), 0, 0, 8, parse_size}, \
+    {tier "limit",      "a size like 8GiB, or none",   at(quota.limit_bytes),     0, 0, 8, parse_limit}, \
+    {tier "weight",     "a number from 1 to 1048576",  at(quota.weight),          0, 0, 8, parse_weight}
+#define QUOTA(at) QUOTA_OF(at, "", quota), QUOTA_OF(at, "host-", host_quota), QUOTA_OF(at, "disk-", disk_quota)
 static const struct field tenant_fields[] = {
     {"name",       NAME_TEXT,                     TENANT(name),       0, 0, sizeof(char *), parse_name},
     {"uids",       "a list of user ids",          TENANT(uids),       TENANT(num_uids), CONFIG_MAX_UIDS, sizeof(uint32_t), parse_uid},
@@ -344,10 +345,12 @@ static void read_domain_field(struct reader *reader, int number, const char *key
     read_field(reader, &domain_fields[number], record);
 }
 
-static const struct grammar tenant_grammar = {"name, uids, token-file, guarantee, limit or weight",
-                                              find_tenant_field, read_tenant_field};
-static const struct grammar domain_grammar = {"name, readers, fillers, guarantee, limit or weight",
-                                              find_domain_field, read_domain_field};
+static const struct grammar tenant_grammar = {
+    "name, uids, token-file, guarantee, limit or weight (host- and disk-, too)", find_tenant_field,
+    read_tenant_field};
+static const struct grammar domain_grammar = {
+    "name, readers, fillers, guarantee, limit or weight (host- and disk-, too)", find_domain_field,
+    read_domain_field};
 
 /* ---- sections: lists of tenants and domains ----------------------------------------------------
  */
@@ -359,7 +362,10 @@ static void *add_tenant(struct reader *reader)
     struct config *config = reader->config;
     struct config_tenant *tenant = &config->tenants[config->num_tenants];
 
-    *tenant = (struct config_tenant){.quota = default_quota, .line = line_at(reader)};
+    *tenant = (struct config_tenant){.quota = default_quota,
+                                     .host_quota = default_quota,
+                                     .disk_quota = default_quota,
+                                     .line = line_at(reader)};
     config->num_tenants++;
     tenant->name = strdup("");
     tenant->token_file = strdup("");
@@ -373,7 +379,10 @@ static void *add_domain(struct reader *reader)
     struct config *config = reader->config;
     struct config_domain *domain = &config->domains[config->num_domains];
 
-    *domain = (struct config_domain){.quota = default_quota, .line = line_at(reader)};
+    *domain = (struct config_domain){.quota = default_quota,
+                                     .host_quota = default_quota,
+                                     .disk_quota = default_quota,
+                                     .line = line_at(reader)};
     config->num_domains++;
     domain->name = strdup("");
     if (!domain->name)

@@ -14,7 +14,8 @@ enum setting_kind {
     SETTING_DURATION, /* milliseconds: 30s */
     SETTING_MODE,     /* octal: 0600 */
     SETTING_BOOL,     /* true, false */
-    SETTING_PATH      /* absolute; "" where @min is 0 */
+    SETTING_PATH,     /* absolute; "" where @min is 0 */
+    SETTING_WORD      /* one of the row's @words: its number, uint64_t */
 };
 
 struct setting {
@@ -25,6 +26,7 @@ struct setting {
     const char *initial;
     uint64_t min, max; /* of the value; of a path or string, its bytes */
     const char *help;
+    const char *const *words; /* ends with NULL */
 };
 
 extern const struct setting settings[];

@@ -1,0 +1,23 @@
+/* daemon/tier_host.h - the pinned host tier: arenas of a second device below the pool's. */
+#pragma once
+
+#include "daemon/source.h"
+#include "gpu/gpu.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct server;
+struct lower_arena;
+
+int tier_host_init(struct server *server);
+void tier_host_finish(struct server *server);
+
+/* -errno as gpu_arena_open(). */
+int tier_host_open(struct server *server, uint32_t number, const struct gpu_granule *granule,
+                   const struct lower_arena *arena);
+void *tier_host_address(struct server *server, uint32_t number, uint32_t slot,
+                        uint32_t stride_bytes);
+
+/* Takes completions; whether there was one. */
+bool tier_host_reap(struct server *server);

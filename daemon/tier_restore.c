@@ -1,0 +1,242 @@
+/* daemon/tier_restore.c - granules and blocks of an earlier life are told to the pool. */
+#include "daemon/tier_restore.h"
+
+#include "daemon/log.h"
+#include "daemon/server.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum {
+    OWNER_VERSION = 1,
+    RUN_BLOCKS = 512, /* in one pass of the loop: about a millisecond */
+    BATCH = 64
+};
+
+/* Beside a granule of the disk. */
+struct owner {
+    uint32_t version;
+    uint32_t block_bytes;
+    struct record_place place;
+};
+_Static_assert(sizeof(struct owner) == 80, "the layout is the format");
+_Static_assert(sizeof(struct owner) <= DISK_MAX_OWNER_BYTES, "it is kept beside a granule");
+
+static void owner_make(const struct lower_arena *arena, struct owner *out)
+{
+    memset(out, 0, sizeof(*out));
+    out->version = OWNER_VERSION;
+    out->block_bytes = (uint32_t)arena->block_bytes;
+    out->place = arena->place;
+}
+
+size_t tier_restore_owner(const struct lower_arena *arena, uint8_t out[DISK_MAX_OWNER_BYTES])
+{
+    struct owner owner;
+
+    owner_make(arena, &owner);
+    memcpy(out, &owner, sizeof(owner));
+    return sizeof(owner);
+}
+
+/* ---- granules ------------------------------------------------------------------------------- */
+
+/* The arena number of (domain, model, group), if what is there has its owner's form. */
+static bool arena_is_owner(struct server *server, pool_payer domain, uint32_t model,
+                           const struct owner *owner, uint32_t *out_number)
+{
+    struct owner other;
+
+    if (pool_tier_arena_find(server->pool, domain, model, owner->place.group, POOL_TIER_DISK,
+                             out_number) != 0 &&
+        (pool_arena_reserve(server->pool, domain, model) != 0 ||
+         pool_tier_arena_find(server->pool, domain, model, owner->place.group, POOL_TIER_DISK,
+                              out_number) != 0))
+        return false;
+    const struct lower_arena *arena = tiers_arena(server, *out_number);
+    if (!arena)
+        return false;
+    owner_make(arena, &other);
+    return memcmp(&other, owner, sizeof(other)) == 0;
+}
+
+static bool domain_is_owner(struct server *server, pool_payer domain, uint32_t model,
+                            const struct owner *owner)
+{
+    struct record_place place;
+
+    return !server->tenants.payers[domain].is_gone &&
+           tiers_place(server, domain, model, owner->place.group, &place) == 0 &&
+           memcmp(&place, &owner->place, sizeof(place)) == 0;
+}
+
+/* Whose a granule is. False: nobody's whom this daemon knows. */
+static bool owner_find(struct server *server, const struct owner *owner, uint32_t *out_number)
+{
+    for (uint32_t model = 0; model < server->models.count; model++) {
+        if (memcmp(server->models.models[model].fingerprint.bytes, owner->place.model,
+                   sizeof(owner->place.model)) != 0)
+            continue;
+        for (pool_payer domain = 0; domain < server->tenants.count; domain++) {
+            if (domain_is_owner(server, domain, model, owner) &&
+                arena_is_owner(server, domain, model, owner, out_number))
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool claim(struct server *server, uint32_t number, uint32_t disk_granule)
+{
+    struct tier_disk *tier = &server->tiers.disk;
+    struct lower_arena *arena = &server->tiers.arenas[number];
+
+    for (uint32_t granule = arena->next_claim; granule < arena->max_granules; granule++) {
+        struct lower_granule *state = &arena->granules[granule];
+        arena->next_claim = granule + 1;
+        if (state->is_wanted || state->memory != MEMORY_NONE)
+            continue;
+        if (pool_restore_granule(server->pool, number, granule) != 0)
+            return false;
+        state->is_wanted = true;
+        state->memory = MEMORY_THERE;
+        state->number = disk_granule;
+        tier->restored[disk_granule] = (struct restored_granule){true, number, granule};
+        tier->recovery.restored_granules++;
+        return true;
+    }
+    return false;
+}
+
+/* Granules of one owner lie in a row, mostly: the last answer is kept. */
+struct last_owner {
+    bool is_set, is_known;
+    struct owner owner;
+    uint32_t number;
+};
+
+static void granule_take(struct server *server, uint32_t granule,
+                         const struct disk_granule *described, struct last_owner *last)
+{
+    struct tier_disk *tier = &server->tiers.disk;
+    struct owner owner = {0};
+
+    if (described->owner_bytes == sizeof(owner))
+        memcpy(&owner, described->owner, sizeof(owner));
+    if (!last->is_set || memcmp(&last->owner, &owner, sizeof(owner)) != 0) {
+        last->is_set = true;
+        last->owner = owner;
+        last->is_known = owner.version == OWNER_VERSION &&
+                         owner_find(server, &owner, &last->number);
+    }
+    bool fits = last->is_known &&
+                described->stride_bytes == server->tiers.arenas[last->number].stride_bytes;
+    if (fits && claim(server, last->number, granule))
+        return;
+    tier->recovery.foreign_granules++;
+    if (disk_granule_free(tier->disk, granule,
+                          (uint64_t)TIER_COOKIE_FOREIGN << TIER_COOKIE_SHIFT | granule) != 0)
+        log_event(LOG_WARN, "disk_granule_lost", log_number("granule", granule));
+}
+
+int tier_restore_begin(struct server *server)
+{
+    struct tier_disk *tier = &server->tiers.disk;
+    struct last_owner last = {0};
+
+    tier->restored = calloc(tier->num_granules, sizeof(*tier->restored));
+    if (!tier->restored)
+        return -ENOMEM;
+    for (uint32_t granule = 0; granule < tier->num_granules; granule++) {
+        struct disk_granule described;
+        if (disk_granule_describe(tier->disk, granule, &described) == 0 && described.is_used)
+            granule_take(server, granule, &described, &last);
+    }
+    tier->phase = TIER_DISK_RECOVERING;
+    return disk_scan_start(tier->disk);
+}
+
+/* ---- blocks --------------------------------------------------------------------------------- */
+
+static bool block_restore(struct server *server, const struct disk_found *found)
+{
+    const struct restored_granule *in = &server->tiers.disk.restored[found->slot.granule];
+    const struct lower_arena *arena;
+    struct record_place place;
+    struct record record;
+
+    if (!in->is_claimed ||
+        record_unpack(found->record, found->record_bytes, &place, &record) != 0)
+        return false;
+    arena = &server->tiers.arenas[in->arena];
+    if (memcmp(&place, &arena->place, sizeof(place)) != 0 || found->bytes != arena->block_bytes ||
+        record.epoch != state_epoch(server, arena->domain, arena->model))
+        return false;
+    struct pool_key key, parent;
+    memcpy(key.bytes, record.key, sizeof(key.bytes));
+    memcpy(parent.bytes, record.parent, sizeof(parent.bytes));
+    const struct pool_restored restored = {
+        .slot = in->granule * arena->slots + found->slot.index + 1,
+        .generation = record.generation,
+        .key = key,
+        .parent = record.has_parent ? &parent : NULL,
+        .form = record.form,
+        .num_form = record.num_form,
+        .is_unstorable = !record.is_storable};
+    return pool_restore_block(server->pool, in->arena, &restored) == 0;
+}
+
+static void recovery_end(struct server *server)
+{
+    struct tier_disk *tier = &server->tiers.disk;
+
+    for (uint32_t granule = 0; granule < tier->num_granules; granule++) {
+        const struct restored_granule *in = &tier->restored[granule];
+        if (in->is_claimed)
+            (void)pool_restore_end(server->pool, in->arena, in->granule);
+    }
+    tier_restore_finish(server);
+    tier->phase = TIER_DISK_READY;
+    tier->recovered_ms = server->now_ms;
+    server->has_more = true;
+    log_event(LOG_NOTICE, "disk_recovered",
+              log_number("blocks", tier->recovery.restored_blocks),
+              log_number("dropped", tier->recovery.dropped_blocks),
+              log_number("foreign_granules", tier->recovery.foreign_granules),
+              log_number("ms", server->now_ms - tier->opened_ms));
+}
+
+size_t tier_restore_run(struct server *server)
+{
+    struct tier_disk *tier = &server->tiers.disk;
+    struct disk_found found[BATCH];
+    struct disk_slot unwanted[BATCH];
+    struct disk_scan progress;
+    size_t count, total = 0;
+
+    while (total < RUN_BLOCKS && (count = disk_scan_reap(tier->disk, found, BATCH)) > 0) {
+        size_t num_unwanted = 0;
+        for (size_t at = 0; at < count; at++) {
+            if (block_restore(server, &found[at]))
+                tier->recovery.restored_blocks++;
+            else
+                unwanted[num_unwanted++] = found[at].slot;
+        }
+        if (num_unwanted > 0)
+            disk_erase(tier->disk, unwanted, num_unwanted);
+        tier->recovery.dropped_blocks += num_unwanted;
+        total += count;
+    }
+    disk_scan_progress(tier->disk, &progress);
+    tier->recovery.scanned = progress.num_read;
+    tier->recovery.to_scan = progress.num_headers;
+    if (progress.is_over)
+        recovery_end(server);
+    return total;
+}
+
+void tier_restore_finish(struct server *server)
+{
+    free(server->tiers.disk.restored);
+    server->tiers.disk.restored = NULL;
+}

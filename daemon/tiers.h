@@ -1,0 +1,113 @@
+/*
+ * daemon/tiers.h - what the pool keeps below the device: granules of the host's and the disk's
+ * arenas, and copies between tiers.
+ *
+ *  T1  A granule that the pool gave back is given back below before it has memory again.
+ *  T2  A copy is handed on only when the granules of both its slots have memory, and is told back
+ *      to the pool once, when nothing touches either slot's bytes any more.
+ *  T3  Nothing but what asked for a copy waits for it: stores that do not get through in time fail,
+ *      and so does what a granule that cannot be had would hold.
+ *  T4  What is read from a lower tier is what was written there for this record, or the copy fails:
+ *      offload/ verifies it.
+ */
+#pragma once
+
+#include "daemon/effects.h"
+#include "daemon/records.h"
+#include "daemon/tier_disk.h"
+#include "pool/pool.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct host_tier;
+
+struct lower_granule {
+    uint8_t memory; /* enum granule_memory */
+    bool is_wanted; /* the pool has it */
+    bool must_leave;
+    bool is_queued;
+    uint32_t number; /* of the disk: its granule there */
+};
+
+/* An arena below the device, by the pool's number. */
+struct lower_arena {
+    bool is_open;
+    uint8_t tier;
+    uint32_t max_granules, slots, stride_bytes; /* slots: of a granule */
+    uint64_t block_bytes;
+    pool_payer domain;
+    pool_model model;
+    struct record_place place;
+    struct lower_granule *granules;
+};
+
+/* A copy with an end below the device, by the pool's record of it. */
+struct lower_copy {
+    pool_transfer transfer;
+    uint32_t from_arena, from_slot, arena, slot;
+    uint64_t since_ms;
+    uint16_t record_bytes;
+    uint8_t record[RECORD_MAX_PACKED]; /* of what goes to disk */
+};
+
+enum { LOWER_FETCH, LOWER_STORE, NUM_LOWER_QUEUES };
+
+struct lower_counters {
+    uint64_t commits, decommits, failed_commits;
+    uint64_t stored_bytes, fetched_bytes; /* to this tier from above; from it, to wherever */
+    uint64_t stores_late;                 /* T3 */
+    uint64_t failed_stores, failed_fetches;
+};
+
+struct tiers {
+    bool is_on; /* there is a tier below the device */
+    uint32_t num_arenas;
+    struct lower_arena *arenas;
+    uint8_t *tier_of; /* of each arena: 1 + its tier, once it is known */
+    struct lower_copy *copies;
+    uint32_t *queued[POOL_NUM_TIERS][NUM_LOWER_QUEUES]; /* copies, by the lower tier of the two */
+    struct fifo queues[POOL_NUM_TIERS][NUM_LOWER_QUEUES];
+    struct granule_ref *granule_work;
+    struct fifo granule_fifo;
+    uint32_t num_under_way; /* copies told by the pool, not told back */
+    bool has_waiting;       /* something was not taken when it was last tried */
+    struct host_tier *host;
+    struct source host_source;
+    struct tier_disk disk;
+    struct lower_counters counters[POOL_NUM_TIERS];
+};
+
+/* Which tiers the configuration has, as the pool is told, and the arenas of all of them. */
+void tiers_configure(const struct config *config, struct pool_config *out_pool);
+uint32_t tiers_max_arenas(const struct config *config);
+/* The shapes of a group's granules in each tier; of the device's: @granule. */
+void tiers_shape(const struct config *config, uint64_t block_bytes,
+                 const struct gpu_granule *granule, struct pool_group *out_group);
+
+int tiers_init(struct server *server);
+void tiers_finish(struct server *server);
+
+/* An effect of an arena below the device, or a copy with an end there: whether it was one. */
+bool tiers_emit(struct server *server, const struct pool_effect *effect);
+
+/* Hands on what can be; whether anything ended. */
+bool tiers_run(struct server *server);
+/* About ten times a second while tiers_is_busy(), else once a second. */
+void tiers_tick(struct server *server);
+static inline bool tiers_is_busy(const struct tiers *tiers)
+{
+    return tiers->num_under_way > 0 || tiers->has_waiting || tier_disk_is_busy(&tiers->disk);
+}
+
+/* ---- for the tiers themselves ---- */
+
+enum tier_cookie { TIER_COOKIE_GRANULE = 1, TIER_COOKIE_COPY = 2, TIER_COOKIE_SHIFT = 60 };
+
+/* An operation with a cookie of the above has ended. */
+void tiers_ended(struct server *server, uint64_t cookie, int status);
+/* A copy between the device and the host has. */
+void tiers_copy_ended(struct server *server, uint32_t copy, int status);
+
+/* The arena by its number, opened; NULL: it cannot be. */
+struct lower_arena *tiers_arena(struct server *server, uint32_t number);
