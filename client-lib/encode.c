@@ -58,6 +58,19 @@ static int encode_match(struct wire_arena *build, const struct kvpool_request *r
     return encode_prompt(build, scratch, request->prompt);
 }
 
+static int encode_prefetch(struct wire_arena *build, const struct kvpool_request *request,
+                           struct encode_scratch *scratch)
+{
+    kvpool__wire__prefetch__init(&scratch->prefetch);
+    if (!request->prompt) {
+        scratch->prefetch.of_sequence = true;
+        scratch->prefetch.sequence = request->sequence;
+        return 0;
+    }
+    scratch->prefetch.prompt = &scratch->prompt;
+    return encode_prompt(build, scratch, request->prompt);
+}
+
 static int encode_allocate(struct wire_arena *build, const struct kvpool_request *request,
                            struct encode_scratch *scratch)
 {
@@ -254,7 +267,7 @@ static const struct {
 } verb_rows[KVPOOL_NUM_VERBS] = {
     [KVPOOL_MATCH]         = VERB(MATCH,         encode_match),
     [KVPOOL_WAIT_ARRIVING] = VERB(WAIT_ARRIVING, encode_match),
-    [KVPOOL_PREFETCH]      = VERB(PREFETCH,      encode_match),
+    [KVPOOL_PREFETCH]      = VERB(PREFETCH,      encode_prefetch),
     [KVPOOL_ALLOCATE]      = VERB(ALLOCATE,      encode_allocate),
     [KVPOOL_RESUME]        = VERB(RESUME,        encode_resume),
     [KVPOOL_APPEND]        = VERB(APPEND,        encode_append),

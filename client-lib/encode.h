@@ -9,6 +9,7 @@
 struct encode_scratch {
     union {
         Kvpool__Wire__Match match;
+        Kvpool__Wire__Prefetch prefetch;
         Kvpool__Wire__Allocate allocate;
         Kvpool__Wire__Resume resume;
         Kvpool__Wire__Append append;

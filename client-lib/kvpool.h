@@ -81,7 +81,12 @@ bool kvpool_status_may_retry(int status);   /* the same call may succeed later, 
 enum kvpool_flag {
     KVPOOL_MAPPED = 1,         /* you read and write K and V in mapped arenas: no steps */
     KVPOOL_MANUAL_PUBLISH = 2, /* committed steps publish only by kvpool_publish() */
-    KVPOOL_NO_RINGS = 256      /* steps go by messages too: slower, for debugging */
+    /* What of this session is kept in tiers below the device; none of these: as the daemon's
+     * operator has set it. Of several publishers of a block the strictest counts. */
+    KVPOOL_STORE_NONE = 8,
+    KVPOOL_STORE_PROMPT = 16, /* blocks of allocated tokens; of a preempted sequence all */
+    KVPOOL_STORE_ALL = 32,
+    KVPOOL_NO_RINGS = 256 /* steps go by messages too: slower, for debugging */
 };
 
 /* Zero is a good value of every field but struct_bytes. */
@@ -297,11 +302,12 @@ struct kvpool_quota {
 
 /* Which fields of struct kvpool_request a verb reads, and what its result has. */
 enum kvpool_verb {
-    KVPOOL_MATCH = 1,     /* prompt -> matched, arriving */
+    KVPOOL_MATCH = 1,     /* prompt -> matched, arriving, below */
     KVPOOL_WAIT_ARRIVING, /* prompt, deadline_ms -> matched, arriving */
-    KVPOOL_PREFETCH,      /* prompt -> matched, arriving */
-    KVPOOL_ALLOCATE,  /* sequence, prompt, unfilled, take, tables -> matched, arriving, length */
-    KVPOOL_RESUME,    /* sequence, unfilled, take, tables -> matched, arriving, length */
+    KVPOOL_PREFETCH,      /* prompt; or, with NULL, sequence -> matched, present, coming */
+    KVPOOL_ALLOCATE, /* sequence, prompt, unfilled, take, tables -> matched, arriving, below, length
+                      */
+    KVPOOL_RESUME,    /* sequence, unfilled, take, tables -> matched, arriving, below, length */
     KVPOOL_APPEND,    /* sequence, tokens, num_tokens, tables -> length */
     KVPOOL_FILL,      /* sequence, tables -> length */
     KVPOOL_PUBLISH,   /* sequence, length (0: all complete), tables -> length */
@@ -366,6 +372,9 @@ struct kvpool_result {
     uint32_t num_rows;  /* token rows of the step */
     uint64_t num_bytes; /* of blocks, or of json without its NUL (also with -EMSGSIZE) */
     char message[KVPOOL_MAX_MESSAGE]; /* why not; "" with 0 */
+    uint64_t below;   /* of the matched tokens, those that are (were) below the device */
+    uint64_t present; /* prefetch: leading tokens that are on the device */
+    uint64_t coming;  /* prefetch: tokens behind them that are on their way */
 };
 
 /* ---- pipelined: many requests outstanding ---- */
@@ -402,8 +411,15 @@ int kvpool_match(struct kvpool *kvpool, const struct kvpool_prompt *prompt,
 /* Until what another sequence is filling behind the match can be had. MISS: it will not come. */
 int kvpool_wait_arriving(struct kvpool *kvpool, const struct kvpool_prompt *prompt,
                          uint32_t deadline_ms, struct kvpool_result *out_result);
+
+/*
+ * Begins to fetch what an allocation of @prompt would find in tiers below the device, or a resume
+ * of the preempted @sequence; as far as there is room now. Holds nothing, and answers at once.
+ */
 int kvpool_prefetch(struct kvpool *kvpool, const struct kvpool_prompt *prompt,
                     struct kvpool_result *out_result);
+int kvpool_prefetch_sequence(struct kvpool *kvpool, uint64_t sequence,
+                             struct kvpool_result *out_result);
 
 /* @options NULL: filled, all tokens, no tables. */
 struct kvpool_allocate_options {
@@ -413,7 +429,7 @@ struct kvpool_allocate_options {
     uint32_t num_tables;
 };
 
-/* All or nothing. EXISTS, NOT_FOUND, NEVER_FITS, QUOTA, NO_BLOCKS, LIMIT, DRAINING. */
+/* All or nothing; waits for what it finds below the device. EXISTS, NOT_FOUND, NEVER_FITS, QUOTA, NO_BLOCKS, LIMIT, DRAINING. */
 int kvpool_allocate(struct kvpool *kvpool, uint64_t sequence, const struct kvpool_prompt *prompt,
                     const struct kvpool_allocate_options *options,
                     struct kvpool_result *out_result);

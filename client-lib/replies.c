@@ -77,11 +77,15 @@ static int result_take(struct pending *pending, const Kvpool__Wire__Reply *reply
         result->matched = reply->table->matched;
         result->arriving = reply->table->arriving;
         result->length = reply->table->length;
+        result->below = reply->table->below;
         tables_take(pending, reply->table);
         return 0;
     case KVPOOL__WIRE__REPLY__RESULT_MATCH:
         result->matched = reply->match->matched;
         result->arriving = reply->match->arriving;
+        result->below = reply->match->below;
+        result->present = reply->match->present;
+        result->coming = reply->match->coming;
         return 0;
     case KVPOOL__WIRE__REPLY__RESULT_STEP:
         result->step = reply->step->step;

@@ -11,6 +11,10 @@
 #include "client-lib/client.h"
 
 enum { WELCOME_FDS = 3, MAX_FDS = 4 /* as many as fit the space of 3 */ };
+enum { /* of the options' flags, those that the daemon is told */
+    SESSION_FLAGS = HELLO_MAPPED | HELLO_MANUAL_PUBLISH | HELLO_STORE_NONE | HELLO_STORE_PROMPT |
+                    HELLO_STORE_ALL
+};
 
 /* One packet of the daemon, with its descriptors. */
 struct received {
@@ -68,7 +72,7 @@ static int hello_send(struct kvpool *client)
     struct hello hello = {.magic = HELLO_MAGIC,
                           .major = HELLO_MAJOR,
                           .minor = HELLO_MINOR,
-                          .flags = client->options.flags & (HELLO_MAPPED | HELLO_MANUAL_PUBLISH),
+                          .flags = client->options.flags & SESSION_FLAGS,
                           .token_bytes = (uint32_t)token_bytes,
                           .staging_bytes = client->options.staging_bytes};
 

@@ -29,6 +29,14 @@ int kvpool_prefetch(struct kvpool *client, const struct kvpool_prompt *prompt,
     return call_prompt(client, KVPOOL_PREFETCH, prompt, 0, out_result);
 }
 
+int kvpool_prefetch_sequence(struct kvpool *client, uint64_t sequence,
+                             struct kvpool_result *out_result)
+{
+    return kvpool_call(
+        client, &(struct kvpool_request){.verb = KVPOOL_PREFETCH, .sequence = sequence},
+        out_result);
+}
+
 static int call_allocate(struct kvpool *client, struct kvpool_request request,
                          const struct kvpool_allocate_options *options,
                          struct kvpool_result *out_result)

@@ -28,7 +28,7 @@ const struct request_type request_types[MAX_VERBS] = {
     [VERB(RESUME)]         = {"resume",         handle_resume,          NULL,            finish_table,   ROLE_SESSION,  true,  true,  true,  TURN_SEQUENCE},
     [VERB(MATCH)]          = {"match",          handle_match,           NULL,            finish_match,   ROLE_SESSION,  true,  true,  false, TURN_NONE},
     [VERB(WAIT_ARRIVING)]  = {"wait_arriving",  handle_wait_arriving,   NULL,            NULL,           ROLE_SESSION,  true,  true,  false, TURN_NONE},
-    [VERB(PREFETCH)]       = {"prefetch",       handle_match,           NULL,            finish_match,   ROLE_SESSION,  true,  true,  false, TURN_NONE},
+    [VERB(PREFETCH)]       = {"prefetch",       handle_prefetch,        NULL,            finish_prefetch, ROLE_SESSION, true,  true,  false, TURN_NONE},
     [VERB(CANCEL)]         = {"cancel",         handle_cancel,          NULL,            NULL,           ROLE_SESSION,  true,  false, false, TURN_NONE},
     [VERB(STATS)]          = {"stats",          handle_stats,           NULL,            NULL,           ROLE_ANY,      true,  false, false, TURN_NONE},
     [VERB(FILL)]           = {"fill",           handle_fill,            NULL,            finish_table,   ROLE_SESSION,  true,  true,  false, TURN_SEQUENCE},
@@ -58,6 +58,7 @@ static const uint8_t statuses[] = {
     [POOL_MISS]        = STATUS_MISS,
     [POOL_TIMEOUT]     = STATUS_TIMEOUT,
     [POOL_FAILED]      = STATUS_FAILED,
+    [POOL_RETRY]       = STATUS_OVERLOADED, /* where the request was not kept: turns_keep() */
 };
 /* clang-format on */
 

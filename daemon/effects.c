@@ -14,29 +14,10 @@ enum {
     COOKIE_COPY = 2,
     COOKIE_ATTEND = 3,
     COOKIE_TRIM = 4,
+    COOKIE_LOWER = 5, /* a copy with an end below the device */
     COOKIE_SHIFT = 60,
     AHEAD_GRANULES = 8
 };
-
-static struct fifo fifo_of(uint64_t room)
-{
-    uint32_t size = 1;
-
-    while (size < room)
-        size *= 2;
-    return (struct fifo){.mask = size - 1};
-}
-
-static uint32_t fifo_push(struct fifo *fifo)
-{
-    assert(fifo->tail - fifo->head <= fifo->mask);
-    return (uint32_t)(fifo->tail++ & fifo->mask);
-}
-
-static bool fifo_is_empty(const struct fifo *fifo)
-{
-    return fifo->head == fifo->tail;
-}
 
 int effects_init(struct server *server, uint32_t max_transfers)
 {
@@ -46,7 +27,7 @@ int effects_init(struct server *server, uint32_t max_transfers)
     /* Wanted, or on their way out; and what is ahead in each arena. */
     uint64_t granules = 2 * pages + AHEAD_GRANULES * config->max_arenas + 1024;
 
-    effects->max_arenas = (uint32_t)config->max_arenas;
+    effects->max_arenas = tiers_max_arenas(config);
     effects->max_pages = (uint32_t)pages;
     effects->ahead_granules = AHEAD_GRANULES;
     effects->granule_fifo = fifo_of(granules);
@@ -209,6 +190,8 @@ void effects_emit(void *context, const struct pool_effect *effect)
     struct server *server = context;
     struct effects *effects = &server->effects;
 
+    if (server->tiers.is_on && tiers_emit(server, effect))
+        return;
     switch (effect->kind) {
     case POOL_EFFECT_COMMIT:
         emit_commit(server, effect->arena, effect->index);
@@ -463,6 +446,14 @@ static void submit_copies(struct server *server)
     }
 }
 
+int effects_copy_lower(struct server *server, const struct gpu_copy *copy, uint32_t index)
+{
+    int err = gpu_copy(server->device, copy, 1, (uint64_t)COOKIE_LOWER << COOKIE_SHIFT | index);
+
+    server->effects.num_operations += err == 0;
+    return err;
+}
+
 void effects_trim(struct server *server, uint32_t arena)
 {
     int err = gpu_trim(server->device, arena, (uint64_t)COOKIE_TRIM << COOKIE_SHIFT);
@@ -503,6 +494,8 @@ bool effects_reap(struct server *server)
                 attend_end(server, cookie, completions[i].status);
             else if (cookie >> COOKIE_SHIFT == COOKIE_GRANULE)
                 granule_end(server, cookie, completions[i].status);
+            else if (cookie >> COOKIE_SHIFT == COOKIE_LOWER)
+                tiers_copy_ended(server, (uint32_t)cookie, completions[i].status);
         }
         server->effects.num_operations -= (uint32_t)count;
         total += count;

@@ -12,6 +12,7 @@
 #include "gpu/gpu.h"
 #include "pool/pool.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -66,6 +67,26 @@ struct fifo {
     uint32_t mask;
 };
 
+static inline struct fifo fifo_of(uint64_t room)
+{
+    uint32_t size = 1;
+
+    while (size < room)
+        size *= 2;
+    return (struct fifo){.mask = size - 1};
+}
+
+static inline uint32_t fifo_push(struct fifo *fifo)
+{
+    assert(fifo->tail - fifo->head <= fifo->mask);
+    return (uint32_t)(fifo->tail++ & fifo->mask);
+}
+
+static inline bool fifo_is_empty(const struct fifo *fifo)
+{
+    return fifo->head == fifo->tail;
+}
+
 struct effects {
     struct arena_memory *arenas;
     uint32_t max_arenas, max_pages;
@@ -115,6 +136,10 @@ void effects_retry(struct server *server);
 /* Of an attend that the device may queue: it comes back to steps_attended(). */
 struct call;
 uint64_t effects_attend_cookie(const struct call *call);
+
+/* A copy with one end in an arena of the device and the other below it: as gpu_copy(), which ends
+ * as tiers_copy_ended(@index). */
+int effects_copy_lower(struct server *server, const struct gpu_copy *copy, uint32_t index);
 
 /* The address of a slot, its granule having memory; else NULL. */
 void *effects_address(struct server *server, uint32_t arena, uint32_t slot);

@@ -215,10 +215,11 @@ static int pool_register(struct server *server, struct model *model)
                                      .num_groups = model->num_groups,
                                      .num_ranks = 1};
 
-    for (uint32_t group = 0; group < model->num_groups; group++)
-        shape.groups[group] = (struct pool_group){.window = model->groups[group].window,
-                                                  .pages = model->groups[group].granule.pages,
-                                                  .slots = model->groups[group].granule.slots};
+    for (uint32_t group = 0; group < model->num_groups; group++) {
+        shape.groups[group].window = model->groups[group].window;
+        tiers_shape(server->config, model->groups[group].block_bytes,
+                    &model->groups[group].granule, &shape.groups[group]);
+    }
     return pool_model_register(server->pool, &shape, &model->pool);
 }
 

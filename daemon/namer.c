@@ -39,12 +39,15 @@ void naming_run(struct key_hasher *hasher, struct naming *naming)
                                 .num_extras = naming->num_extras,
                                 .out = naming->keys};
 
+    /* A sequence that is there has its own keys from the pool. */
+    bool is_known = naming->kind == PROMPT_RESUME || naming->kind == PROMPT_PREFETCH_SEQUENCE;
+
     naming->err = 0;
-    if (naming->kind != PROMPT_RESUME) /* which has its own keys from the pool */
+    if (!is_known)
         naming->err = key_chain(hasher, &prompt);
     if (naming->err || !naming->has_shared)
         return;
-    if (naming->kind == PROMPT_RESUME && naming->has_extras) {
+    if (is_known && naming->has_extras) {
         /* The extras are not kept, so the chain cannot be made: its own keys match nothing there.
          */
         memcpy(naming->shared_keys, naming->keys,

@@ -206,34 +206,85 @@ static struct pool_prompt prompt_of(const struct session *session, const struct 
                                 .is_raw = naming->is_raw};
 }
 
+/* Of what waits for promotions: it is taken back if they do not come, or if it is cancelled. */
+static int promise(struct waiting *waiting, int answer)
+{
+    waiting->is_promised = waiting->can_cancel = answer == POOL_PENDING;
+    return status_of_pool(answer);
+}
+
 static int allocate(struct server *server, struct waiting *waiting, const struct naming *naming)
 {
     struct session *session = &server->sessions.sessions[waiting->session];
     const struct pool_prompt prompt = prompt_of(session, naming);
     const struct pool_alloc_options options = {.is_mapped = (session->flags & HELLO_MAPPED) != 0,
                                                .is_unfilled = naming->is_unfilled,
-                                               .take = naming->take};
+                                               .take = naming->take,
+                                               .cookie = waiting_cookie(&server->waitings, waiting),
+                                               .deadline_ms = waiting->deadline_ms};
     const struct pool_name name = {session->pool, naming->sequence};
     int answer = pool_alloc(server->pool, name, &prompt, &options, &waiting->found);
 
-    if (answer)
+    if (answer && answer != POOL_PENDING)
         return status_of_pool(answer);
     int status = record_make(server, waiting->session, naming);
-    if (status) /* there are as many records as the pool has sequences: not seen */
+    if (status) { /* there are as many records as the pool has sequences: not seen */
         (void)pool_release(server->pool, name, 0);
-    return status;
+        return status;
+    }
+    return promise(waiting, answer);
 }
 
 static int resume(struct server *server, struct waiting *waiting, const struct naming *naming)
 {
     struct session *session = &server->sessions.sessions[waiting->session];
     const struct pool_alloc_options options = {.is_unfilled = naming->is_unfilled,
-                                               .take = naming->take};
+                                               .take = naming->take,
+                                               .cookie = waiting_cookie(&server->waitings, waiting),
+                                               .deadline_ms = waiting->deadline_ms};
     const struct pool_tokens tokens = tokens_of(naming);
 
-    return status_of_pool(pool_resume(server->pool,
-                                      (struct pool_name){session->pool, naming->sequence}, &tokens,
-                                      &options, &waiting->found));
+    return promise(waiting, pool_resume(server->pool,
+                                        (struct pool_name){session->pool, naming->sequence},
+                                        &tokens, &options, &waiting->found));
+}
+
+/* Nobody knows of it any more: the sequence is as it was before. */
+static void promise_undo(struct server *server, struct waiting *waiting, bool is_done)
+{
+    struct session *session = &server->sessions.sessions[waiting->session];
+    const struct pool_name name = {session->pool, waiting->sequence};
+    bool is_resume = waiting->verb == KVPOOL__WIRE__REQUEST__VERB_RESUME;
+
+    if (is_done)
+        (void)(is_resume ? pool_preempt(server->pool, name, 0) : pool_release(server->pool, name, 0));
+    struct sequence_record *record =
+        is_resume ? NULL : sequences_find(&server->sequences, waiting->session, waiting->sequence);
+    if (record)
+        sequences_remove(&server->sequences, &session->sequences, record);
+}
+
+bool prompts_settle(struct server *server, struct waiting *waiting, int answer)
+{
+    waiting->is_promised = waiting->can_cancel = false;
+    if (answer == 0 && !waiting->is_answered)
+        return false;
+    promise_undo(server, waiting, answer == 0);
+    return answer == POOL_RETRY && !waiting->is_answered && turns_again(server, waiting);
+}
+
+static int prefetch(struct server *server, struct waiting *waiting, const struct naming *naming)
+{
+    struct session *session = &server->sessions.sessions[waiting->session];
+
+    if (naming->kind == PROMPT_PREFETCH_SEQUENCE) {
+        const struct pool_tokens tokens = tokens_of(naming);
+        return status_of_pool(pool_prefetch_sequence(
+            server->pool, (struct pool_name){session->pool, naming->sequence}, &tokens,
+            &waiting->prefetched));
+    }
+    const struct pool_prompt prompt = prompt_of(session, naming);
+    return status_of_pool(pool_prefetch(server->pool, &prompt, &waiting->prefetched));
 }
 
 static int append(struct server *server, struct waiting *waiting, const struct naming *naming)
@@ -273,6 +324,9 @@ static int carry_out(struct server *server, struct waiting *waiting, const struc
         return append(server, waiting, naming);
     case PROMPT_WAIT_ARRIVING:
         return wait_arriving(server, waiting, naming);
+    case PROMPT_PREFETCH:
+    case PROMPT_PREFETCH_SEQUENCE:
+        return prefetch(server, waiting, naming);
     default: {
         const struct pool_prompt prompt = prompt_of(session, naming);
         return status_of_pool(pool_match(server->pool, &prompt, &waiting->found));
@@ -327,8 +381,12 @@ static int name_and_go_on(struct call *call, struct naming *naming, uint32_t job
     if (job == 0) {
         naming_run(server->hasher, naming);
         int status = carry_out(server, waiting, naming);
+        if (status == CALL_PENDING && waiting->is_promised)
+            (void)turns_keep(call);
         return status == CALL_PENDING ? waiting_begin(server, waiting, WAITING_POOL) : status;
     }
+    if (server->tiers.is_on && (naming->kind == PROMPT_ALLOCATE || naming->kind == PROMPT_RESUME))
+        (void)turns_keep(call);
     server->prompts.num_jobs++;
     waiting->job = job;
     waiting->can_cancel = true;
@@ -445,45 +503,77 @@ static int resume_prepare(struct call *call, struct pool_name name,
     return status_of_pool(answer);
 }
 
+/* A naming of all tokens of a preempted sequence, to be gone on with. */
+static int sequence_take(struct call *call, const struct sequence_record *record,
+                         enum prompt_kind kind, wire_reply *reply, struct naming **out_naming,
+                         uint32_t *out_job)
+{
+    struct server *server = call->server;
+    struct pool_sequence_description described;
+    const struct pool_name name = {call->session->pool, record->id};
+    int answer = pool_describe(server->pool, name, &described);
+
+    if (answer)
+        return status_of_pool(answer);
+    if (!described.is_preempted || described.length == 0)
+        return refuse(reply, STATUS_INVALID, "only a preempted sequence is resumed");
+    uint32_t block_tokens = server->models.models[described.model].block_tokens;
+    struct naming *naming = naming_take(server, described.length, block_tokens, out_job);
+    if (!naming)
+        return refuse(reply, STATUS_OVERLOADED, "too many long prompts are being named: retry");
+    naming->kind = kind;
+    naming->sequence = record->id;
+    naming->model = described.model;
+    naming->block_tokens = block_tokens;
+    naming->num_tokens = described.length;
+    int status = resume_prepare(call, name, record, naming);
+    if (status) {
+        job_give(&server->prompts, *out_job);
+        return status;
+    }
+    naming->has_extras = record->has_extras;
+    *out_naming = naming;
+    return STATUS_OK;
+}
+
 int handle_resume(struct call *call, wire_reply *reply)
 {
     const Kvpool__Wire__Resume *wire = call->message;
-    struct server *server = call->server;
-    struct pool_sequence_description described;
-    const struct pool_name name = {call->session->pool, wire->sequence};
     struct sequence_record *record;
+    struct naming *naming;
     uint32_t job;
     int status = sequence_get(call, wire->sequence, &record);
 
     if (status)
         return status;
-    int answer = pool_describe(server->pool, name, &described);
-    if (answer)
-        return status_of_pool(answer);
-    if (!described.is_preempted || described.length == 0)
-        return refuse(reply, STATUS_INVALID, "only a preempted sequence is resumed");
     if (wire->has_take && record->has_extras)
         return refuse(reply, STATUS_UNSUPPORTED,
                       "a sequence with extras is resumed whole, without take");
-    struct naming *naming = naming_take(server, described.length,
-                                        server->models.models[described.model].block_tokens, &job);
-    if (!naming)
-        return refuse(reply, STATUS_OVERLOADED, "too many long prompts are being named: retry");
-    naming->kind = PROMPT_RESUME;
-    naming->sequence = wire->sequence;
-    naming->model = described.model;
-    naming->block_tokens = server->models.models[described.model].block_tokens;
-    naming->num_tokens = described.length;
+    status = sequence_take(call, record, PROMPT_RESUME, reply, &naming, &job);
+    if (status)
+        return status;
     naming->is_unfilled = wire->unfilled;
     naming->take = wire->has_take ? wire->take : POOL_TAKE_ALL;
     naming->want_table = wire->want_table;
-    status = resume_prepare(call, name, record, naming);
-    if (status) {
-        job_give(&server->prompts, job);
-        return status;
-    }
-    naming->has_extras = record->has_extras;
     return name_and_go_on(call, naming, job);
+}
+
+int handle_prefetch(struct call *call, wire_reply *reply)
+{
+    const Kvpool__Wire__Prefetch *wire = call->message;
+    struct sequence_record *record;
+    struct naming *naming;
+    uint32_t job;
+    int status;
+
+    if (wire->of_sequence) {
+        status = sequence_get(call, wire->sequence, &record);
+        if (!status)
+            status = sequence_take(call, record, PROMPT_PREFETCH_SEQUENCE, reply, &naming, &job);
+    } else {
+        status = prompt_take(call, wire->prompt, PROMPT_PREFETCH, reply, &naming, &job);
+    }
+    return status ? status : name_and_go_on(call, naming, job);
 }
 
 /*

@@ -24,6 +24,8 @@ enum {
 
 enum prompt_kind {
     PROMPT_MATCH,
+    PROMPT_PREFETCH,
+    PROMPT_PREFETCH_SEQUENCE,
     PROMPT_WAIT_ARRIVING,
     PROMPT_ALLOCATE,
     PROMPT_RESUME,
@@ -75,6 +77,14 @@ int handle_wait_arriving(struct call *call, wire_reply *reply);
 int handle_allocate(struct call *call, wire_reply *reply);
 int handle_resume(struct call *call, wire_reply *reply);
 int handle_append(struct call *call, wire_reply *reply);
+int handle_prefetch(struct call *call, wire_reply *reply);
+
+/*
+ * An allocation or resume that waited for promotions got @answer of the pool. What was promised is
+ * taken back unless it is 0. True: it is being carried out again, or nobody waits for it any more.
+ */
+struct waiting;
+bool prompts_settle(struct server *server, struct waiting *waiting, int answer);
 
 /*
  * Keys of the blocks that become full when the sequence of @record, as @described, gains @count

@@ -67,7 +67,8 @@ static void clock_read(struct server *server)
 static void timer_set(struct server *server)
 {
     bool is_fast = server->waitings.num_used > 0 || server->sessions.num_hello > 0 ||
-                   server->effects.is_short || server->is_stopping;
+                   server->effects.is_short || server->is_stopping ||
+                   tiers_is_busy(&server->tiers);
     long ms = is_fast ? TICK_FAST_MS : TICK_SLOW_MS;
     const struct timespec every = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
     const struct itimerspec setting = {.it_interval = every, .it_value = every};
@@ -123,6 +124,7 @@ static void timer_ready(struct server *server, struct source *source, uint32_t e
     sessions_tick(server);
     if (server->effects.is_short)
         effects_retry(server);
+    tiers_tick(server);
     if (server->now_ms - server->last_second_ms >= 1000)
         second_passed(server);
     if (server->now_ms - server->last_stats_ms >= server->config->stats_ms) {
@@ -189,6 +191,13 @@ static void signals_ready(struct server *server, struct source *source, uint32_t
     server_drain(server, true);
 }
 
+void server_stop(struct server *server)
+{
+    server_drain(server, true);
+    server->is_stopping = true;
+    server->drain_end_ms = server->now_ms;
+}
+
 /* ---- the loop ------------------------------------------------------------------------------- */
 
 static void device_ready(struct server *server, struct source *source, uint32_t events)
@@ -243,6 +252,8 @@ static bool settle(struct server *server)
 
     for (int i = 0; i < 4 && effects_run(server); i++)
         ;
+    if (server->tiers.is_on)
+        any |= tiers_run(server);
     if (server->waitings.num_memory > 0)
         waiting_pass_memory(server);
     if (server->waitings.num_copies > 0)
@@ -284,7 +295,7 @@ int server_run(struct server *server)
         is_busy |= router_is_busy;
         events_flush(server->events);
     }
-    return 0;
+    return server->exit_status;
 }
 
 /* ---- what it is made of --------------------------------------------------------------------- */
@@ -324,6 +335,7 @@ static int pool_make(struct server *server)
     pool.max_waiters = (uint32_t)config->max_waiters;
     pool.max_steps = (uint32_t)config->max_steps;
     pool.max_step_rows = (uint32_t)config->max_step_rows;
+    tiers_configure(config, &pool);
     pool.sink = (struct pool_sink){.emit = effects_emit, .context = server};
     return pool_create(&pool, &server->pool);
 }
@@ -338,7 +350,7 @@ static int device_make(struct server *server)
     const struct gpu_device_options options = {
         .budget_bytes = config->pool_bytes / config->page_bytes * config->page_bytes,
         .page_bytes = (uint32_t)config->page_bytes,
-        .max_arenas = (uint32_t)config->max_arenas,
+        .max_arenas = tiers_max_arenas(config),
         .max_operations = MAX_OPERATIONS,
         .populate_bytes = config->populate_bytes,
         .without_mount = !config->private_mount,
@@ -412,6 +424,8 @@ static int parts_make(struct server *server)
     if (!err)
         err = effects_init(server, (uint32_t)config->max_transfers);
     if (!err)
+        err = tiers_init(server);
+    if (!err)
         err = models_init(&server->models, (uint32_t)config->max_models);
     if (!err)
         err = sequences_init(&server->sequences, (uint32_t)config->max_sequences);
@@ -442,6 +456,10 @@ static int sockets_make(struct server *server)
         err = watch_make(server);
     if (!err)
         err = tenants_apply(server, server->config);
+    if (!err)
+        err = tier_disk_await(server);
+    if (!err)
+        err = watch_check(server);
     if (!err)
         err = sessions_init(server); /* last: who connects is answered */
     return err;
@@ -489,6 +507,7 @@ void server_destroy(struct server *server)
     tenants_finish(&server->tenants);
     rings_finish(server);
     steps_finish(server);
+    tiers_finish(server);
     gpu_device_destroy(server->device); /* waits for what runs; before what it writes to goes */
     turns_finish(server);
     waiting_finish(&server->waitings);

@@ -17,6 +17,7 @@
 #include "daemon/source.h"
 #include "daemon/steps.h"
 #include "daemon/tenant.h"
+#include "daemon/tiers.h"
 #include "daemon/turns.h"
 #include "daemon/waiting.h"
 
@@ -71,6 +72,7 @@ struct server {
     struct tenants tenants;
     struct models models;
     struct effects effects;
+    struct tiers tiers;
     struct sessions sessions;
     struct sequences sequences;
     struct prompts prompts;
@@ -90,6 +92,7 @@ struct server {
     uint64_t now_ms, started_ms;
     uint64_t last_second_ms, last_stats_ms;
     uint64_t drain_end_ms;
+    int exit_status; /* of server_run() */
     bool is_timer_fast, is_draining, is_stopping, has_more;
     int lock_fd;
     const char *config_path;
@@ -103,6 +106,9 @@ int server_run(struct server *server);
 
 /* No new sequences; it stops once nothing is held, or after drain_ms. */
 void server_drain(struct server *server, bool is_draining);
+
+/* At once: what runs the loop ends with exit_status. */
+void server_stop(struct server *server);
 
 /* For the rings: whether looking at them without sleep takes nothing from anybody. */
 bool server_may_spin(struct server *server);

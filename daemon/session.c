@@ -146,6 +146,23 @@ static uint64_t staging_size(const struct config *config, uint64_t wanted)
     return (bytes + 4095) & ~UINT64_C(4095);
 }
 
+/* The most modest wish counts. */
+static enum pool_store store_of(const struct config *config, uint32_t flags)
+{
+    static const struct {
+        uint32_t flag;
+        enum pool_store store;
+    } rows[] = {{HELLO_STORE_NONE, POOL_STORE_NONE},
+                {HELLO_STORE_PROMPT, POOL_STORE_PROMPT},
+                {HELLO_STORE_ALL, POOL_STORE_ALL}};
+
+    for (size_t at = 0; at < ARRAY_SIZE(rows); at++) {
+        if (flags & rows[at].flag)
+            return rows[at].store;
+    }
+    return (enum pool_store)config->store_default;
+}
+
 struct session *session_open(struct server *server, struct connection *connection,
                              const struct hello *hello, pool_payer tenant, int *out_status)
 {
@@ -183,6 +200,7 @@ struct session *session_open(struct server *server, struct connection *connectio
     session->pool = pool;
     (void)pool_session_set_manual_publish(server->pool, pool,
                                           (hello->flags & HELLO_MANUAL_PUBLISH) != 0);
+    (void)pool_session_set_store(server->pool, pool, store_of(server->config, hello->flags));
     session->state = SESSION_OPEN;
     server->sessions.ids[sessions_index(server, session)] = session->id;
     server->sessions.num_open++;

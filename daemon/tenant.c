@@ -115,11 +115,8 @@ unsigned tenants_rights(const struct tenants *tenants, pool_payer domain, pool_p
 }
 
 /* Guarantees are rounded down to pages, limits up. */
-static struct pool_quota quota_in_pages(const struct server *server,
-                                        const struct config_quota *quota)
+static struct pool_quota quota_in_pages(uint64_t page, const struct config_quota *quota)
 {
-    uint64_t page = server->config->page_bytes;
-
     return (struct pool_quota){.guarantee = quota->guarantee_bytes / page,
                                .limit = quota->limit_bytes == CONFIG_UNLIMITED
                                             ? POOL_UNLIMITED
@@ -132,7 +129,7 @@ static int payer_create(struct server *server, const char *name, bool is_domain,
                         const struct config_quota *quota, pool_payer *out_payer)
 {
     struct tenants *tenants = &server->tenants;
-    struct pool_quota pages = quota_in_pages(server, quota);
+    struct pool_quota pages = quota_in_pages(server->config->page_bytes, quota);
 
     if (tenants->count == tenants->max)
         return POOL_LIMIT;
@@ -158,12 +155,31 @@ static int payer_create(struct server *server, const char *name, bool is_domain,
 
 int tenants_set_quota(struct server *server, pool_payer payer, const struct config_quota *quota)
 {
-    struct pool_quota pages = quota_in_pages(server, quota);
+    struct pool_quota pages = quota_in_pages(server->config->page_bytes, quota);
     int answer = pool_quota_set(server->pool, payer, &pages);
 
     if (answer == 0)
         server->tenants.payers[payer].quota = *quota;
     return answer;
+}
+
+/* Below the device. What the pool refuses (more guaranteed than there is) stays as it was. */
+static void tier_quotas_set(struct server *server, pool_payer payer,
+                            const struct config_quota *host, const struct config_quota *disk)
+{
+    const struct config *config = server->config;
+    const struct pool_quota host_pages = quota_in_pages(config->page_bytes, host);
+    const struct pool_quota disk_pages = quota_in_pages(config->disk_granule_bytes, disk);
+    int answer = 0;
+
+    if (config->host_tier_bytes > 0)
+        answer = pool_tier_quota_set(server->pool, payer, POOL_TIER_HOST, &host_pages);
+    if (!answer && tier_disk_granules(config) > 0)
+        answer = pool_tier_quota_set(server->pool, payer, POOL_TIER_DISK, &disk_pages);
+    if (answer)
+        log_event(LOG_ERROR, "tier_quota_refused",
+                  log_text("payer", server->tenants.payers[payer].name),
+                  log_signed("answer", answer));
 }
 
 static int payer_get(struct server *server, const char *name, bool is_domain,
@@ -190,6 +206,7 @@ static int tenant_apply(struct server *server, const struct config_tenant *tenan
     if (err)
         return err;
     struct payer *payer = &server->tenants.payers[id];
+    tier_quotas_set(server, id, &tenant->host_quota, &tenant->disk_quota);
     free(payer->uids);
     payer->uids = calloc(tenant->num_uids + 1, sizeof(*payer->uids));
     if (!payer->uids)
@@ -238,6 +255,7 @@ static int domain_apply(struct server *server, const struct config_domain *domai
 
     if (err)
         return err;
+    tier_quotas_set(server, id, &domain->host_quota, &domain->disk_quota);
     revoke_all(server, id);
     for (size_t i = 0; i < domain->num_readers; i++)
         grant(server, id, domain->readers[i], POOL_MAY_READ);

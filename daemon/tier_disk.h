@@ -29,7 +29,7 @@ enum tier_disk_phase {
 
 /* A granule of an earlier life: which of an arena's it is now. */
 struct restored_granule {
-    bool is_claimed, is_foreign;
+    bool is_claimed;
     uint32_t arena, granule;
 };
 

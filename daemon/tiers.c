@@ -137,22 +137,24 @@ void tiers_finish(struct server *server)
 /* ---- arenas --------------------------------------------------------------------------------- */
 
 /* What says whose the blocks are, made of the domain's secret but telling nothing of it. */
-static int place_make(struct server *server, const struct model *model, pool_payer domain,
-                      uint32_t group, struct record_place *out)
+int tiers_place(struct server *server, pool_payer domain, pool_model model, uint32_t group,
+                struct record_place *out_place)
 {
+    const struct key_fingerprint *fingerprint =
+        &models_of_pool(&server->models, model)->fingerprint;
     static const char label[] = "\001place"; /* no adapter has such a name */
     const struct key_root_fields fields = {.domain_secret = server->tenants.payers[domain].secret,
-                                           .model = &model->fingerprint,
+                                           .model = fingerprint,
                                            .adapter_id = {label, sizeof(label) - 1}};
     struct key tag;
     int err = key_root(server->hasher, &fields, &tag);
 
     if (err)
         return err;
-    memset(out, 0, sizeof(*out));
-    memcpy(out->domain, tag.bytes, sizeof(out->domain));
-    memcpy(out->model, model->fingerprint.bytes, sizeof(out->model));
-    out->group = group;
+    memset(out_place, 0, sizeof(*out_place));
+    memcpy(out_place->domain, tag.bytes, sizeof(out_place->domain));
+    memcpy(out_place->model, fingerprint->bytes, sizeof(out_place->model));
+    out_place->group = group;
     return 0;
 }
 
@@ -175,7 +177,8 @@ static int arena_open(struct server *server, uint32_t number,
     arena->domain = description->domain;
     arena->model = description->model;
     arena->max_granules = (uint32_t)(pages / description->pages_per_granule);
-    int err = place_make(server, model, description->domain, description->group, &arena->place);
+    int err = tiers_place(server, description->domain, description->model, description->group,
+                          &arena->place);
     if (!err && !arena->granules)
         arena->granules = calloc(arena->max_granules, sizeof(*arena->granules));
     if (!err && !arena->granules)
@@ -503,10 +506,19 @@ void tiers_ended(struct server *server, uint64_t cookie, int status)
 {
     uint64_t body = cookie & ((UINT64_C(1) << TIER_COOKIE_SHIFT) - 1);
 
-    if (cookie >> TIER_COOKIE_SHIFT == TIER_COOKIE_GRANULE)
+    switch (cookie >> TIER_COOKIE_SHIFT) {
+    case TIER_COOKIE_GRANULE:
         granule_ended(server, (struct granule_ref){(uint32_t)(body >> 32), (uint32_t)body}, status);
-    else
+        break;
+    case TIER_COOKIE_COPY:
         tiers_copy_ended(server, (uint32_t)body, status);
+        break;
+    case TIER_COOKIE_FOREIGN: {
+        struct lower_granule granule = {.number = (uint32_t)body};
+        tier_disk_left(server, &granule);
+        break;
+    }
+    }
 }
 
 static int copy_hand_on(struct server *server, uint32_t index, const struct copy_end *from,

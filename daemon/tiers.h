@@ -35,6 +35,7 @@ struct lower_arena {
     bool is_open;
     uint8_t tier;
     uint32_t max_granules, slots, stride_bytes; /* slots: of a granule */
+    uint32_t next_claim;                        /* granules before it are not to be restored */
     uint64_t block_bytes;
     pool_payer domain;
     pool_model model;
@@ -78,6 +79,13 @@ struct tiers {
     struct lower_counters counters[POOL_NUM_TIERS];
 };
 
+#ifndef HAVE_STATE
+static inline uint64_t state_epoch(struct server *server, pool_payer domain, uint32_t model)
+{
+    (void)server, (void)domain, (void)model;
+    return 1;
+}
+#endif
 /* Which tiers the configuration has, as the pool is told, and the arenas of all of them. */
 void tiers_configure(const struct config *config, struct pool_config *out_pool);
 uint32_t tiers_max_arenas(const struct config *config);
@@ -102,12 +110,21 @@ static inline bool tiers_is_busy(const struct tiers *tiers)
 
 /* ---- for the tiers themselves ---- */
 
-enum tier_cookie { TIER_COOKIE_GRANULE = 1, TIER_COOKIE_COPY = 2, TIER_COOKIE_SHIFT = 60 };
+enum tier_cookie {
+    TIER_COOKIE_GRANULE = 1,
+    TIER_COOKIE_COPY = 2,
+    TIER_COOKIE_FOREIGN = 3, /* a granule of the disk that is nobody's is freed */
+    TIER_COOKIE_SHIFT = 60
+};
 
 /* An operation with a cookie of the above has ended. */
 void tiers_ended(struct server *server, uint64_t cookie, int status);
 /* A copy between the device and the host has. */
 void tiers_copy_ended(struct server *server, uint32_t copy, int status);
+
+/* Whose blocks of a group are, as it is written beside them. -errno. */
+int tiers_place(struct server *server, pool_payer domain, pool_model model, uint32_t group,
+                struct record_place *out_place);
 
 /* The arena by its number, opened; NULL: it cannot be. */
 struct lower_arena *tiers_arena(struct server *server, uint32_t number);

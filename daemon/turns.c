@@ -11,7 +11,7 @@
 struct held_request {
     const ProtobufCMessageDescriptor *descriptor; /* NULL: nothing is held */
     zmq_msg_t message, frame;
-    bool has_frame;
+    bool has_frame, is_kept; /* is_kept: also after it was carried out */
     uint64_t num_bytes;
 };
 
@@ -52,6 +52,7 @@ static void held_drop(struct server *server, uint32_t request)
     if (!held->descriptor)
         return;
     held->descriptor = NULL;
+    held->is_kept = false;
     (void)zmq_msg_close(&held->message);
     if (held->has_frame)
         (void)zmq_msg_close(&held->frame);
@@ -198,9 +199,34 @@ static void held_run(struct server *server, uint32_t request)
     const void *message =
         wire_message_decode(&server->router.arena, held->descriptor, zmq_msg_data(&held->message),
                             zmq_msg_size(&held->message));
-    waiting->can_cancel = false;
+    waiting->can_cancel = held->is_kept = false;
     dispatch_turn(server, waiting, message, &frames);
-    held_drop(server, request); /* its record may be free by now: then it was dropped */
+    if (!held->is_kept)
+        held_drop(server, request); /* its record may be free by now: then it was dropped */
+}
+
+bool turns_keep(struct call *call)
+{
+    uint32_t request = (uint32_t)waiting_cookie(&call->server->waitings, call->waiting);
+    struct held_request *held = &call->server->turns.held[request];
+
+    if (!held->descriptor) {
+        if (held_make(call, held))
+            return false;
+        call->server->turns.num_now++;
+    }
+    held->is_kept = true;
+    return true;
+}
+
+bool turns_again(struct server *server, struct waiting *waiting)
+{
+    uint32_t request = (uint32_t)waiting_cookie(&server->waitings, waiting);
+
+    if (!server->turns.held[request].descriptor)
+        return false;
+    held_run(server, request);
+    return true;
 }
 
 bool turns_run(struct server *server)

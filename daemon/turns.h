@@ -50,6 +50,11 @@ void turns_finish(struct server *server);
 int turns_enter(struct call *call, enum turn_lines lines, wire_reply *reply);
 /* It was carried out and its reply follows: what comes later waits for it. */
 void turns_stand(struct call *call);
+/* Keeps it, so that it can be carried out again: an allocation that waits for promotions may be
+ * undone (POOL_RETRY). False: too much is kept. */
+bool turns_keep(struct call *call);
+/* Carries out again what was kept. False: it was not. */
+bool turns_again(struct server *server, struct waiting *waiting);
 /* Its record is given back, or what it did is not the session's any more. */
 void turns_leave(struct server *server, struct waiting *waiting);
 

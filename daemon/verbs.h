@@ -24,6 +24,7 @@ int handle_cancel(struct call *call, wire_reply *reply);
 void settle_truncate(struct server *server, struct waiting *waiting, int status);
 void settle_release(struct server *server, struct waiting *waiting, int status);
 int finish_table(struct server *server, struct waiting *waiting, wire_reply *reply);
+int finish_prefetch(struct server *server, struct waiting *waiting, wire_reply *reply);
 int finish_match(struct server *server, struct waiting *waiting, wire_reply *reply);
 
 int handle_step(struct call *call, wire_reply *reply);

@@ -88,6 +88,8 @@ int handle_create_domain(struct call *call, wire_reply *reply)
         .num_readers = wire->n_readers,
         .fillers = wire->fillers,
         .num_fillers = wire->n_fillers,
+        .host_quota = {0, CONFIG_UNLIMITED, 1},
+        .disk_quota = {0, CONFIG_UNLIMITED, 1},
         .quota = {.guarantee_bytes = wire->guarantee_bytes,
                   .limit_bytes = wire->has_limit ? wire->limit_bytes : CONFIG_UNLIMITED,
                   .weight = wire->weight > 0 ? wire->weight : 1}};

@@ -253,6 +253,7 @@ int finish_table(struct server *server, struct waiting *waiting, wire_reply *rep
     kvpool__wire__table_result__init(&scratch->table);
     scratch->table.matched = waiting->found.matched;
     scratch->table.arriving = waiting->found.arriving;
+    scratch->table.below = waiting->found.below;
     scratch->table.length = described.length;
     if (waiting->want_table && !described.is_preempted) {
         uint32_t num_groups = server->models.models[described.model].num_groups;
@@ -270,6 +271,12 @@ int finish_table(struct server *server, struct waiting *waiting, wire_reply *rep
     return STATUS_OK;
 }
 
+int finish_prefetch(struct server *server, struct waiting *waiting, wire_reply *reply)
+{
+    waiting->found = (struct pool_found){.matched = waiting->prefetched.matched};
+    return finish_match(server, waiting, reply);
+}
+
 int finish_match(struct server *server, struct waiting *waiting, wire_reply *reply)
 {
     Kvpool__Wire__MatchResult *match = &server->scratch.match;
@@ -277,6 +284,9 @@ int finish_match(struct server *server, struct waiting *waiting, wire_reply *rep
     kvpool__wire__match_result__init(match);
     match->matched = waiting->found.matched;
     match->arriving = waiting->found.arriving;
+    match->below = waiting->found.below;
+    match->present = waiting->prefetched.present;
+    match->coming = waiting->prefetched.coming;
     reply->result_case = KVPOOL__WIRE__REPLY__RESULT_MATCH;
     reply->match = match;
     return STATUS_OK;

@@ -166,6 +166,8 @@ void waiting_pool_reply(struct server *server, uint64_t cookie, int pool_answer)
         server->waitings.num_late++;
         return;
     }
+    if (waiting->is_promised && prompts_settle(server, waiting, pool_answer))
+        return;
     dispatch_result(server, waiting, status_of_pool(pool_answer));
 }
 

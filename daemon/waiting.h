@@ -40,6 +40,8 @@ struct waiting {
     uint64_t sequence, child;
     bool want_table;
     struct pool_found found;
+    struct pool_prefetched prefetched;
+    bool is_promised; /* of allocate and resume: what they said is undone unless the pool says OK */
     uint32_t step;       /* index of the step record */
     uint64_t num_tokens; /* truncate */
     uint32_t job;        /* of the namer */

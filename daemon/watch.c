@@ -131,8 +131,7 @@ static int http_make(struct server *server)
     return err ? err : http_start(&options, &server->http);
 }
 
-/* A strict daemon does not start in a fallback. */
-static int fallbacks_check(struct server *server)
+int watch_check(struct server *server)
 {
     struct gpu_fallback fallbacks[STATS_MAX_FALLBACKS];
     size_t count = stats_fallbacks(server->stats, fallbacks, ARRAY_SIZE(fallbacks));
@@ -148,8 +147,6 @@ int watch_make(struct server *server)
     char boot_text[2 * HELLO_ID_BYTES + 1] = "";
     int err = stats_make(server, boot_text, sizeof(boot_text));
 
-    if (!err)
-        err = fallbacks_check(server);
     if (!err)
         err = events_make(server, boot_text);
     if (!err)
@@ -178,15 +175,18 @@ void watch_finish(struct server *server)
 
 void server_block_event(struct server *server, const struct pool_effect *effect)
 {
-    const struct arena_memory *arena = &server->effects.arenas[effect->arena];
+    struct pool_arena_description arena; /* it may have no memory yet: restored from below */
+
+    if (pool_arena_describe(server->pool, effect->arena, &arena))
+        return;
     const struct events_block block = {.is_stored = effect->kind == POOL_EFFECT_STORED,
                                        .key = *effect->key,
                                        .parent = effect->parent,
                                        .tokens = effect->tokens,
                                        .num_tokens = effect->num_tokens,
-                                       .domain = server->tenants.payers[arena->domain].name,
-                                       .model = server->models.models[arena->model].name,
-                                       .group = arena->group};
+                                       .domain = server->tenants.payers[arena.domain].name,
+                                       .model = server->models.models[arena.model].name,
+                                       .group = arena.group};
 
     events_block(server->events, &block);
 }

@@ -6,5 +6,8 @@ struct server;
 int watch_make(struct server *server);
 void watch_finish(struct server *server);
 
+/* A strict daemon does not start in a fallback: -EPERM. Each is logged. */
+int watch_check(struct server *server);
+
 /* Takes a snapshot. */
 void watch_take(struct server *server);

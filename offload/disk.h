@@ -93,6 +93,10 @@ struct disk_layout {
 
 void disk_layout(const struct disk *disk, struct disk_layout *out_layout);
 
+/* What disk_open() lays out, or takes as it was laid out, with these options: no system call.
+ * -EINVAL: an option, or not even one granule fits max_bytes. A block device may have less. */
+int disk_plan(const struct disk_options *options, struct disk_layout *out_layout);
+
 /* A way in which this disk is less than it should be: answers how many, the first @max in @out. */
 size_t disk_fallbacks(const struct disk *disk, struct gpu_fallback *out, size_t max);
 

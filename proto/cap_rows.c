@@ -74,6 +74,13 @@ static const struct wire_cap match_caps[] = {
 };
 static CAPS_OF(match, match_caps);
 
+static const struct wire_cap prefetch_caps[] = {
+    MESSAGE("Prefetch.prompt", prompt_caps),
+    NUMBER("Prefetch.sequence", WIRE_ANY),
+    NUMBER("Prefetch.of_sequence", WIRE_ANY),
+};
+static CAPS_OF(prefetch, prefetch_caps);
+
 static const struct wire_cap allocate_caps[] = {
     NUMBER("Allocate.sequence", WIRE_ANY),
     MESSAGE("Allocate.prompt", prompt_caps),
@@ -249,7 +256,7 @@ static const struct wire_cap request_caps[] = {
     MESSAGE("Request.resume", resume_caps),
     MESSAGE("Request.match", match_caps),
     MESSAGE("Request.wait_arriving", match_caps),
-    MESSAGE("Request.prefetch", match_caps),
+    MESSAGE("Request.prefetch", prefetch_caps),
     MESSAGE("Request.cancel", cancel_caps),
     MESSAGE("Request.stats", stats_request_caps),
     MESSAGE("Request.fill", sequence_ref_caps),
@@ -302,6 +309,7 @@ static const struct wire_cap table_result_caps[] = {
     NUMBER("TableResult.arriving", WIRE_ANY),
     NUMBER("TableResult.length", WIRE_ANY),
     MESSAGES("TableResult.tables", WIRE_MAX_GROUPS, table_caps),
+    NUMBER("TableResult.below", WIRE_ANY),
 };
 static CAPS_OF(table_result, table_result_caps);
 
@@ -314,6 +322,9 @@ static CAPS_OF(step_result, step_result_caps);
 static const struct wire_cap match_result_caps[] = {
     NUMBER("MatchResult.matched", WIRE_ANY),
     NUMBER("MatchResult.arriving", WIRE_ANY),
+    NUMBER("MatchResult.below", WIRE_ANY),
+    NUMBER("MatchResult.present", WIRE_ANY),
+    NUMBER("MatchResult.coming", WIRE_ANY),
 };
 static CAPS_OF(match_result, match_result_caps);
 

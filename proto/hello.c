@@ -5,7 +5,10 @@
 
 #include "proto/status.h"
 
-enum { HELLO_FLAGS = HELLO_MAPPED | HELLO_MANUAL_PUBLISH | HELLO_ATTACH };
+enum {
+    HELLO_FLAGS = HELLO_MAPPED | HELLO_MANUAL_PUBLISH | HELLO_ATTACH | HELLO_STORE_NONE |
+                  HELLO_STORE_PROMPT | HELLO_STORE_ALL
+};
 
 /* What every hello and welcome starts with, in every version. */
 struct version_head {

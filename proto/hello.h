@@ -33,7 +33,12 @@ enum {
 enum hello_flag {
     HELLO_MAPPED = 1,         /* the engine reads and writes its arenas itself */
     HELLO_MANUAL_PUBLISH = 2, /* steps publish nothing by themselves */
-    HELLO_ATTACH = 4 /* a further process of an existing session: session_id and its token */
+    HELLO_ATTACH = 4, /* a further process of an existing session: session_id and its token */
+    /* What of it is kept below the device; none of these: the daemon's setting. The most modest of
+     * several counts. */
+    HELLO_STORE_NONE = 8,
+    HELLO_STORE_PROMPT = 16,
+    HELLO_STORE_ALL = 32
 };
 
 /* Client to daemon; @token_bytes bytes of a tenant's token follow (none: peer credentials decide).
