@@ -35,7 +35,7 @@ enum {
 
 /* --- the disk --- */
 
-enum disk_engine {
+enum disk_engine_choice {
     DISK_ENGINE_BEST,    /* io_uring; threads where that cannot be had (a named fallback) */
     DISK_ENGINE_THREADS, /* pread and pwrite in threads, whatever this process may do */
 };
@@ -52,7 +52,7 @@ struct disk_options {
     uint32_t num_buffers;     /* bounce buffers, pinned where allowed; 0: queue_depth + 8 */
     uint32_t max_operations;  /* queued and not yet reaped; 0: 1,024 */
     uint64_t max_store_bytes; /* of writes that are not yet over; 0: 4 times all buffers */
-    enum disk_engine engine;
+    enum disk_engine_choice engine;
     bool without_direct;  /* through the page cache, whatever the file system can do */
     uint32_t num_threads; /* of DISK_ENGINE_THREADS; 0: 4 */
     uint32_t deadline_ms; /* an operation without an end after it ends as -ETIMEDOUT; 0: 10,000 */
@@ -182,9 +182,10 @@ struct disk_completion {
     int status;      /* 0 or negative errno; 0 of DISK_RELEASED */
     enum disk_completion_kind kind;
     /*
-     * Of DISK_ENDED with -ETIMEDOUT or -ECANCELED: the kernel may still write to the slot (or read
-     * it), not to the caller's memory. The slot is quarantined, its calls say -EBUSY, until a
-     * DISK_RELEASED with the same cookie, which may never come. Otherwise there is none.
+     * Of DISK_ENDED with -ETIMEDOUT or -ECANCELED of a write (or of a granule's use or end): the
+     * kernel may still write to the slot (the granule's entry). It is quarantined, its calls say
+     * -EBUSY, until a DISK_RELEASED with the same cookie, which may never come. Otherwise there is
+     * none. The caller's memory is its own in any case.
      */
     bool is_quarantined;
 };
