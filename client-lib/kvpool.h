@@ -307,24 +307,24 @@ enum kvpool_verb {
     KVPOOL_PREFETCH,      /* prompt; or, with NULL, sequence -> matched, present, coming */
     KVPOOL_ALLOCATE, /* sequence, prompt, unfilled, take, tables -> matched, arriving, below, length
                       */
-    KVPOOL_RESUME,    /* sequence, unfilled, take, tables -> matched, arriving, below, length */
-    KVPOOL_APPEND,    /* sequence, tokens, num_tokens, tables -> length */
-    KVPOOL_FILL,      /* sequence, tables -> length */
-    KVPOOL_PUBLISH,   /* sequence, length (0: all complete), tables -> length */
-    KVPOOL_PREEMPT,   /* sequence */
-    KVPOOL_RELEASE,   /* sequence */
-    KVPOOL_FORK,      /* sequence, child, tables -> length */
-    KVPOOL_TRUNCATE,  /* sequence, length, tables -> length */
-    KVPOOL_WRITE,     /* blocks -> num_bytes */
-    KVPOOL_READ,      /* blocks -> num_bytes */
-    KVPOOL_STEP,      /* rows, num_rows -> step, num_rows */
-    KVPOOL_ATTEND,    /* attend */
-    KVPOOL_END_STEP,  /* step, abandon */
-    KVPOOL_CANCEL,    /* ticket */
-    KVPOOL_STATS,     /* json, json_max -> num_bytes */
-    KVPOOL_DRAIN,     /* undo; this and all below are the operator's */
-    KVPOOL_CLEAR,     /* domain, model_name; NULL: all */
-    KVPOOL_SET_QUOTA, /* domain: of a tenant or domain, quota */
+    KVPOOL_RESUME,   /* sequence, unfilled, take, tables -> matched, arriving, below, length */
+    KVPOOL_APPEND,   /* sequence, tokens, num_tokens, tables -> length */
+    KVPOOL_FILL,     /* sequence, tables -> length */
+    KVPOOL_PUBLISH,  /* sequence, length (0: all complete), tables -> length */
+    KVPOOL_PREEMPT,  /* sequence */
+    KVPOOL_RELEASE,  /* sequence */
+    KVPOOL_FORK,     /* sequence, child, tables -> length */
+    KVPOOL_TRUNCATE, /* sequence, length, tables -> length */
+    KVPOOL_WRITE,    /* blocks -> num_bytes */
+    KVPOOL_READ,     /* blocks -> num_bytes */
+    KVPOOL_STEP,     /* rows, num_rows -> step, num_rows */
+    KVPOOL_ATTEND,   /* attend */
+    KVPOOL_END_STEP, /* step, abandon */
+    KVPOOL_CANCEL,   /* ticket */
+    KVPOOL_STATS,    /* json, json_max -> num_bytes */
+    KVPOOL_DRAIN,    /* undo; this and all below are the operator's */
+    KVPOOL_CLEAR,    /* domain, model_name; NULL: all */
+    KVPOOL_SET_QUOTA,     /* domain: of a tenant or domain, quota */
     KVPOOL_CREATE_DOMAIN, /* domain, quota, readers, fillers */
     KVPOOL_LIST,          /* what, json, json_max -> num_bytes */
     KVPOOL_KICK,          /* session */
@@ -429,7 +429,8 @@ struct kvpool_allocate_options {
     uint32_t num_tables;
 };
 
-/* All or nothing; waits for what it finds below the device. EXISTS, NOT_FOUND, NEVER_FITS, QUOTA, NO_BLOCKS, LIMIT, DRAINING. */
+/* All or nothing; waits for what it finds below the device. EXISTS, NOT_FOUND, NEVER_FITS, QUOTA,
+ * NO_BLOCKS, LIMIT, DRAINING. */
 int kvpool_allocate(struct kvpool *kvpool, uint64_t sequence, const struct kvpool_prompt *prompt,
                     const struct kvpool_allocate_options *options,
                     struct kvpool_result *out_result);

@@ -12,8 +12,8 @@
 
 enum { WELCOME_FDS = 3, MAX_FDS = 4 /* as many as fit the space of 3 */ };
 enum { /* of the options' flags, those that the daemon is told */
-    SESSION_FLAGS = HELLO_MAPPED | HELLO_MANUAL_PUBLISH | HELLO_STORE_NONE | HELLO_STORE_PROMPT |
-                    HELLO_STORE_ALL
+       SESSION_FLAGS = HELLO_MAPPED | HELLO_MANUAL_PUBLISH | HELLO_STORE_NONE | HELLO_STORE_PROMPT |
+                       HELLO_STORE_ALL
 };
 
 /* One packet of the daemon, with its descriptors. */

@@ -32,9 +32,9 @@ int kvpool_prefetch(struct kvpool *client, const struct kvpool_prompt *prompt,
 int kvpool_prefetch_sequence(struct kvpool *client, uint64_t sequence,
                              struct kvpool_result *out_result)
 {
-    return kvpool_call(
-        client, &(struct kvpool_request){.verb = KVPOOL_PREFETCH, .sequence = sequence},
-        out_result);
+    return kvpool_call(client,
+                       &(struct kvpool_request){.verb = KVPOOL_PREFETCH, .sequence = sequence},
+                       out_result);
 }
 
 static int call_allocate(struct kvpool *client, struct kvpool_request request,

@@ -2,6 +2,7 @@
 #include "daemon/config.h"
 #include "daemon/config_yaml.h"
 #include "daemon/settings.h"
+#include "daemon/tier_disk.h"
 #include "daemon/value.h"
 
 #include <string.h>
@@ -90,11 +91,11 @@ static void check_tiers(struct config_source *source, const struct config *confi
     if (config->disk_directory[0] != '\0' && config->disk_max_bytes == 0)
         config_complain(source, line_of(source, "disk-directory"), "disk-directory",
                         "expected disk-max-bytes beside it: a disk tier has a ceiling");
-    else if (config->disk_directory[0] != '\0' &&
-             config->disk_max_bytes < config->disk_granule_bytes)
+    else if (config->disk_directory[0] != '\0' && tier_disk_granules(config) == 0)
         config_complain(source, line_of(source, "disk-max-bytes"), "disk-max-bytes",
-                        "expected more than one granule of %llu bytes",
-                        (unsigned long long)config->disk_granule_bytes);
+                        "expected room for one granule of %llu bytes and its headers, and granules "
+                        "of at most %d of the smallest blocks",
+                        (unsigned long long)config->disk_granule_bytes, DISK_MAX_SLOTS);
 }
 
 /* ---- tenants and domains -------------------------------------------------------------------- */

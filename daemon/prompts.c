@@ -244,9 +244,9 @@ static int resume(struct server *server, struct waiting *waiting, const struct n
                                                .deadline_ms = waiting->deadline_ms};
     const struct pool_tokens tokens = tokens_of(naming);
 
-    return promise(waiting, pool_resume(server->pool,
-                                        (struct pool_name){session->pool, naming->sequence},
-                                        &tokens, &options, &waiting->found));
+    return promise(waiting,
+                   pool_resume(server->pool, (struct pool_name){session->pool, naming->sequence},
+                               &tokens, &options, &waiting->found));
 }
 
 /* Nobody knows of it any more: the sequence is as it was before. */
@@ -257,7 +257,8 @@ static void promise_undo(struct server *server, struct waiting *waiting, bool is
     bool is_resume = waiting->verb == KVPOOL__WIRE__REQUEST__VERB_RESUME;
 
     if (is_done)
-        (void)(is_resume ? pool_preempt(server->pool, name, 0) : pool_release(server->pool, name, 0));
+        (void)(is_resume ? pool_preempt(server->pool, name, 0)
+                         : pool_release(server->pool, name, 0));
     struct sequence_record *record =
         is_resume ? NULL : sequences_find(&server->sequences, waiting->session, waiting->sequence);
     if (record)

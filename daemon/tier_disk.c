@@ -17,9 +17,9 @@
 #include <unistd.h>
 
 enum {
-    AWAIT_MS = 100,    /* a start waits so long for the disk */
-    FINISH_MS = 1000,  /* an end for one that is still being opened */
-    TICK_MS = 100,     /* disk_tick() */
+    AWAIT_MS = 100,   /* a start waits so long for the disk */
+    FINISH_MS = 1000, /* an end for one that is still being opened */
+    TICK_MS = 100,    /* disk_tick() */
     REAP_BATCH = 64,
     SPARE_OPERATIONS = 1024 /* of granules, beside one for each transfer */
 };
@@ -170,9 +170,8 @@ static int disk_adopt(struct server *server, struct disk *disk)
     if (err)
         return err;
     disk_layout(disk, &layout);
-    assert(layout.num_granules == tier->num_granules); /* disk_plan() */
     tier->opened_ms = server->now_ms;
-    for (uint32_t granule = 0; granule < tier->num_granules; granule++) {
+    for (uint32_t granule = 0; granule < layout.num_granules; granule++) {
         struct disk_granule described;
         if (disk_granule_describe(disk, granule, &described) == 0 && !described.is_used)
             tier->free_granules[tier->num_free++] = granule;
@@ -307,11 +306,11 @@ void tier_disk_left(struct server *server, struct lower_granule *granule)
 
 static void state_tell(struct server *server, const struct disk_stats *stats)
 {
-    static const enum pool_tier_mode modes[NUM_DISK_STATES] = {
-        [DISK_OK] = POOL_TIER_ON,
-        [DISK_FULL] = POOL_TIER_READ_ONLY,
-        [DISK_READ_ONLY] = POOL_TIER_READ_ONLY,
-        [DISK_FAILING] = POOL_TIER_OFF};
+    static const enum pool_tier_mode modes[NUM_DISK_STATES] = {[DISK_OK] = POOL_TIER_ON,
+                                                               [DISK_FULL] = POOL_TIER_READ_ONLY,
+                                                               [DISK_READ_ONLY] =
+                                                                   POOL_TIER_READ_ONLY,
+                                                               [DISK_FAILING] = POOL_TIER_OFF};
     struct tier_disk *tier = &server->tiers.disk;
 
     if (stats->state == tier->state)

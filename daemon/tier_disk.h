@@ -47,9 +47,9 @@ struct tier_disk {
     bool is_late; /* it was not there when the daemon began to answer */
     struct {
         uint64_t restored_blocks, restored_granules;
-        uint64_t dropped_blocks;     /* of an earlier epoch, twice there, or with no record of ours */
-        uint64_t foreign_granules;   /* of models or domains that are no more */
-        uint64_t scanned, to_scan;   /* headers */
+        uint64_t dropped_blocks;   /* of an earlier epoch, twice there, or with no record of ours */
+        uint64_t foreign_granules; /* of models or domains that are no more */
+        uint64_t scanned, to_scan; /* headers */
     } recovery;
 };
 

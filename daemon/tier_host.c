@@ -19,12 +19,11 @@ int tier_host_init(struct server *server)
 {
     struct tiers *tiers = &server->tiers;
     const struct config *config = server->config;
-    const struct host_tier_options options = {
-        .device = {.budget_bytes = config->host_tier_bytes,
-                   .page_bytes = (uint32_t)config->page_bytes,
-                   .max_arenas = tiers->num_arenas,
-                   .max_operations = MAX_OPERATIONS,
-                   .without_mount = !config->private_mount}};
+    const struct host_tier_options options = {.device = {.budget_bytes = config->host_tier_bytes,
+                                                         .page_bytes = (uint32_t)config->page_bytes,
+                                                         .max_arenas = tiers->num_arenas,
+                                                         .max_operations = MAX_OPERATIONS,
+                                                         .without_mount = !config->private_mount}};
     int err = host_tier_create(&options, &tiers->host);
 
     if (err)

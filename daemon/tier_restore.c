@@ -126,8 +126,8 @@ static void granule_take(struct server *server, uint32_t granule,
     if (!last->is_set || memcmp(&last->owner, &owner, sizeof(owner)) != 0) {
         last->is_set = true;
         last->owner = owner;
-        last->is_known = owner.version == OWNER_VERSION &&
-                         owner_find(server, &owner, &last->number);
+        last->is_known =
+            owner.version == OWNER_VERSION && owner_find(server, &owner, &last->number);
     }
     bool fits = last->is_known &&
                 described->stride_bytes == server->tiers.arenas[last->number].stride_bytes;
@@ -165,8 +165,7 @@ static bool block_restore(struct server *server, const struct disk_found *found)
     struct record_place place;
     struct record record;
 
-    if (!in->is_claimed ||
-        record_unpack(found->record, found->record_bytes, &place, &record) != 0)
+    if (!in->is_claimed || record_unpack(found->record, found->record_bytes, &place, &record) != 0)
         return false;
     arena = &server->tiers.arenas[in->arena];
     if (memcmp(&place, &arena->place, sizeof(place)) != 0 || found->bytes != arena->block_bytes ||
@@ -175,14 +174,14 @@ static bool block_restore(struct server *server, const struct disk_found *found)
     struct pool_key key, parent;
     memcpy(key.bytes, record.key, sizeof(key.bytes));
     memcpy(parent.bytes, record.parent, sizeof(parent.bytes));
-    const struct pool_restored restored = {
-        .slot = in->granule * arena->slots + found->slot.index + 1,
-        .generation = record.generation,
-        .key = key,
-        .parent = record.has_parent ? &parent : NULL,
-        .form = record.form,
-        .num_form = record.num_form,
-        .is_unstorable = !record.is_storable};
+    const struct pool_restored restored = {.slot =
+                                               in->granule * arena->slots + found->slot.index + 1,
+                                           .generation = record.generation,
+                                           .key = key,
+                                           .parent = record.has_parent ? &parent : NULL,
+                                           .form = record.form,
+                                           .num_form = record.num_form,
+                                           .is_unstorable = !record.is_storable};
     return pool_restore_block(server->pool, in->arena, &restored) == 0;
 }
 
@@ -199,8 +198,7 @@ static void recovery_end(struct server *server)
     tier->phase = TIER_DISK_READY;
     tier->recovered_ms = server->now_ms;
     server->has_more = true;
-    log_event(LOG_NOTICE, "disk_recovered",
-              log_number("blocks", tier->recovery.restored_blocks),
+    log_event(LOG_NOTICE, "disk_recovered", log_number("blocks", tier->recovery.restored_blocks),
               log_number("dropped", tier->recovery.dropped_blocks),
               log_number("foreign_granules", tier->recovery.foreign_granules),
               log_number("ms", server->now_ms - tier->opened_ms));

@@ -255,13 +255,13 @@ static void emit_decommit(struct server *server, uint32_t number, uint32_t granu
 static size_t record_of(struct server *server, const struct lower_arena *arena,
                         const struct pool_effect *effect, uint8_t out[RECORD_MAX_PACKED])
 {
-    struct record record = {
-        .generation = effect->generation,
-        .num_tokens = models_of_pool(&server->models, arena->model)->block_tokens,
-        .epoch = state_epoch(server, arena->domain, arena->model),
-        .num_form = effect->num_form,
-        .has_parent = effect->parent != NULL,
-        .is_storable = true};
+    struct record record = {.generation = effect->generation,
+                            .num_tokens =
+                                models_of_pool(&server->models, arena->model)->block_tokens,
+                            .epoch = state_epoch(server, arena->domain, arena->model),
+                            .num_form = effect->num_form,
+                            .has_parent = effect->parent != NULL,
+                            .is_storable = true};
 
     assert(effect->key && effect->num_form <= RECORD_MAX_FORM);
     memcpy(record.key, effect->key->bytes, sizeof(record.key));
@@ -291,7 +291,8 @@ static void emit_copy(struct server *server, const struct pool_effect *effect, e
     copy->since_ms = server->now_ms;
     copy->record_bytes = 0;
     tiers->num_under_way++;
-    const struct lower_arena *arena = to == POOL_TIER_DISK ? tiers_arena(server, copy->arena) : NULL;
+    const struct lower_arena *arena =
+        to == POOL_TIER_DISK ? tiers_arena(server, copy->arena) : NULL;
     if (arena)
         copy->record_bytes = (uint16_t)record_of(server, arena, effect, copy->record);
     queue_copy(tiers, from > to ? from : to, from > to ? LOWER_FETCH : LOWER_STORE, index);

@@ -79,13 +79,6 @@ struct tiers {
     struct lower_counters counters[POOL_NUM_TIERS];
 };
 
-#ifndef HAVE_STATE
-static inline uint64_t state_epoch(struct server *server, pool_payer domain, uint32_t model)
-{
-    (void)server, (void)domain, (void)model;
-    return 1;
-}
-#endif
 /* Which tiers the configuration has, as the pool is told, and the arenas of all of them. */
 void tiers_configure(const struct config *config, struct pool_config *out_pool);
 uint32_t tiers_max_arenas(const struct config *config);

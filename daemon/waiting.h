@@ -20,6 +20,7 @@ enum waiting_for {
     WAITING_POOL,        /* a POOL_EFFECT_REPLY with its cookie */
     WAITING_MEMORY,      /* granules: effects_passed(mark) */
     WAITING_NAMES,       /* the namer */
+    WAITING_STATE,       /* what it changes is made durable */
     WAITING_COPY,        /* Write or Read, slice by slice */
     WAITING_ATTEND       /* worker threads */
 };
@@ -42,7 +43,7 @@ struct waiting {
     struct pool_found found;
     struct pool_prefetched prefetched;
     bool is_promised; /* of allocate and resume: what they said is undone unless the pool says OK */
-    uint32_t step;       /* index of the step record */
+    uint32_t step;    /* index of the step record */
     uint64_t num_tokens; /* truncate */
     uint32_t job;        /* of the namer */
     struct {

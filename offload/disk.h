@@ -27,6 +27,7 @@ enum {
     DISK_ALIGN = 4096,             /* granules and strides are multiples of it, in bytes */
     DISK_MAX_RECORD_BYTES = 448,   /* of a slot */
     DISK_MAX_OWNER_BYTES = 128,    /* of a granule */
+    DISK_MAX_SLOTS = 1 << 16,      /* of a granule, at the smallest stride */
     DISK_MAX_BATCH = 64,           /* slots of one disk_erase() */
     DISK_MAX_DEPTH = 256,          /* I/Os in the kernel */
     DISK_MAX_OPERATIONS = 1 << 16, /* operations not yet reaped */

@@ -13,9 +13,9 @@ int disk_plan(const struct disk_options *options, struct disk_layout *out_layout
         options->min_block_bytes > options->granule_bytes)
         return -EINVAL;
     uint64_t max_slots = options->granule_bytes / options->min_block_bytes;
-    if (max_slots > UINT32_MAX || !format_layout_fit(&layout, options->granule_bytes,
-                                                     (uint32_t)max_slots, options->max_bytes,
-                                                     &least))
+    if (max_slots > DISK_MAX_SLOTS ||
+        !format_layout_fit(&layout, options->granule_bytes, (uint32_t)max_slots, options->max_bytes,
+                           &least))
         return -EINVAL;
     *out_layout = (struct disk_layout){.num_granules = layout.num_granules,
                                        .granule_bytes = layout.granule_bytes,
