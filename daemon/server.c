@@ -440,6 +440,8 @@ static int parts_make(struct server *server)
     if (!err)
         err = tiers_init(server);
     if (!err)
+        err = tier_stats_init(server);
+    if (!err)
         err = models_init(&server->models, (uint32_t)config->max_models);
     if (!err)
         err = sequences_init(&server->sequences, (uint32_t)config->max_sequences);
@@ -525,6 +527,7 @@ void server_destroy(struct server *server)
     rings_finish(server);
     steps_finish(server);
     tiers_finish(server);
+    tier_stats_finish(server);
     gpu_device_destroy(server->device); /* waits for what runs; before what it writes to goes */
     turns_finish(server);
     waiting_finish(&server->waitings);

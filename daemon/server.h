@@ -18,6 +18,7 @@
 #include "daemon/state.h"
 #include "daemon/steps.h"
 #include "daemon/tenant.h"
+#include "daemon/tier_stats.h"
 #include "daemon/tiers.h"
 #include "daemon/turns.h"
 #include "daemon/waiting.h"
@@ -75,6 +76,7 @@ struct server {
     struct models models;
     struct effects effects;
     struct tiers tiers;
+    struct tier_stats tier_stats;
     struct sessions sessions;
     struct sequences sequences;
     struct prompts prompts;

@@ -302,6 +302,22 @@ void tier_disk_left(struct server *server, struct lower_granule *granule)
     granule_give(&server->tiers.disk, granule->number);
 }
 
+uint64_t tier_disk_largest_run(const struct tier_disk *disk)
+{
+    uint64_t run = 0, largest = 0;
+
+    if (!disk->disk)
+        return 0;
+    for (uint32_t granule = 0; granule < disk->num_granules; granule++) {
+        struct disk_granule described;
+        bool is_free =
+            disk_granule_describe(disk->disk, granule, &described) == 0 && !described.is_used;
+        run = is_free ? run + 1 : 0;
+        largest = run > largest ? run : largest;
+    }
+    return largest;
+}
+
 /* ---- its state ------------------------------------------------------------------------------ */
 
 static void state_tell(struct server *server, const struct disk_stats *stats)

@@ -81,4 +81,7 @@ void tier_disk_left(struct server *server, struct lower_granule *granule);
 bool tier_disk_reap(struct server *server);
 void tier_disk_tick(struct server *server);
 
+/* Free granules that lie in a row, at most. */
+uint64_t tier_disk_largest_run(const struct tier_disk *disk);
+
 const char *tier_disk_phase_name(enum tier_disk_phase phase);

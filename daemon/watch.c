@@ -84,7 +84,12 @@ static int stats_make(struct server *server, char *boot_text, size_t size)
         .tables = {{.rows = rows, .num_rows = ARRAY_SIZE(rows), .base = server},
                    {.rows = verb_rows,
                     .num_rows = ARRAY_SIZE(verb_rows),
-                    .base = server->requests}},
+                    .base = server->requests},
+                   {.rows = tier_rows, .num_rows = num_tier_rows, .base = &server->tier_stats}},
+        .payer_tables = {{.rows = payer_tier_rows,
+                          .num_rows = num_payer_tier_rows,
+                          .base = server->tier_stats.payers,
+                          .stride = sizeof(*server->tier_stats.payers)}},
         .max_payers = (uint32_t)server->config->max_payers,
         .num_labels = (uint32_t)server->config->metric_tenants,
         .version = KVPOOL_VERSION,
@@ -137,6 +142,8 @@ static int http_make(struct server *server)
 int watch_check(struct server *server)
 {
     struct gpu_fallback fallbacks[STATS_MAX_FALLBACKS];
+
+    tier_stats_fallbacks(server);
     size_t count = stats_fallbacks(server->stats, fallbacks, ARRAY_SIZE(fallbacks));
 
     for (size_t at = 0; at < count && at < ARRAY_SIZE(fallbacks); at++)
@@ -164,6 +171,7 @@ int watch_make(struct server *server)
 void watch_take(struct server *server)
 {
     observers_take(&server->observers, server->events, server->http);
+    tier_stats_take(server);
     stats_take(server->stats, server->now_ms);
     server->last_stats_ms = server->now_ms;
 }
