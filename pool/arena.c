@@ -15,6 +15,26 @@ uint32_t shelf_find(const struct pool *pool, pool_payer domain, pool_model model
     return id;
 }
 
+static void arena_make(struct pool *pool, uint32_t shelf, enum pool_tier tier, uint32_t group)
+{
+    const struct model *model = &pool->models[pool->shelves[shelf].model];
+    const struct pool_group *shape = &model->shape.groups[group];
+    bool is_device = tier == POOL_TIER_DEVICE;
+    uint32_t placement = is_device ? model->placement : pool->tiers[tier].placement;
+
+    pool->arenas[tier_arena(pool, &pool->shelves[shelf], tier, group)] =
+        (struct arena){.shelf = shelf,
+                       .group = (uint16_t)group,
+                       .placement = (uint8_t)placement,
+                       .tier = (uint8_t)tier,
+                       .pages = is_device ? shape->pages : shape->below[tier].pages,
+                       .slots = is_device ? shape->slots : shape->below[tier].slots,
+                       .evictable = LIST_EMPTY,
+                       .free = LIST_EMPTY,
+                       .demote_next = NONE,
+                       .batch = NONE};
+}
+
 uint32_t shelf_get(struct pool *pool, pool_payer domain, pool_model model)
 {
     const struct model *record = &pool->models[model];
@@ -23,26 +43,21 @@ uint32_t shelf_get(struct pool *pool, pool_payer domain, pool_model model)
 
     if (id != NONE)
         return id;
-    if (records_left(&pool->arena_pool) < num_groups)
+    if (records_left(&pool->shelf_pool) == 0 ||
+        records_left(&pool->arena_pool) < num_groups * pool->num_tiers)
         return NONE;
 
     id = pool->shelf_pool.num_used++; /* once used, shelves and arenas are never given back */
     uint32_t first = pool->arena_pool.num_used;
-    pool->arena_pool.num_used += num_groups;
+    pool->arena_pool.num_used += num_groups * pool->num_tiers;
     pool->shelves[id] = (struct shelf){.domain = domain,
                                        .model = model,
                                        .first_arena = first,
                                        .next = pool->payers[domain].first_shelf};
     pool->payers[domain].first_shelf = id;
-    for (uint32_t group = 0; group < num_groups; group++) {
-        pool->arenas[first + group] = (struct arena){.shelf = id,
-                                                     .group = (uint16_t)group,
-                                                     .placement = (uint16_t)record->placement,
-                                                     .pages = record->shape.groups[group].pages,
-                                                     .slots = record->shape.groups[group].slots,
-                                                     .evictable = LIST_EMPTY,
-                                                     .free = LIST_EMPTY,
-                                                     .batch = NONE};
+    for (enum pool_tier tier = POOL_TIER_DEVICE; tier < POOL_NUM_TIERS; tier++) {
+        for (uint32_t group = 0; group < num_groups && pool->tiers[tier].is_there; group++)
+            arena_make(pool, id, tier, group);
     }
     return id;
 }
@@ -60,7 +75,7 @@ static uint64_t granule_hash(uint32_t arena, uint32_t index)
     return ((uint64_t)arena << 32 | index) * UINT64_C(0x9E3779B97F4A7C15);
 }
 
-static uint32_t granule_find(const struct pool *pool, uint32_t arena, uint32_t index)
+uint32_t granule_find(const struct pool *pool, uint32_t arena, uint32_t index)
 {
     struct index_walk walk;
     uint32_t id = index_first(&pool->granule_index, granule_hash(arena, index), &walk);
@@ -89,7 +104,9 @@ uint32_t slot_find(const struct pool *pool, uint32_t arena, uint32_t number)
 
 static void pages_add(struct pool *pool, const struct arena *arena, size_t member, int64_t sign)
 {
-    for (uint32_t device = 0; device < pool->config.num_devices; device++) {
+    const struct tier *tier = &pool->tiers[arena->tier];
+
+    for (uint32_t device = tier->first_device; device < tier->end_device; device++) {
         if (placement_has(pool, arena->placement, device)) {
             uint64_t *pages = (uint64_t *)((char *)&pool->devices[device] + member);
             *pages += (uint64_t)(sign * (int64_t)arena->pages);
@@ -155,9 +172,8 @@ static uint64_t hottest_stamp(const struct pool *pool, uint32_t granule)
 
     for (uint32_t id = granule; id != NONE; id = pool->slots[id].next_in_granule) {
         const struct slot *slot = &pool->slots[id];
-        if (slot->state == SLOT_TAKEN && pool->blocks[slot->block].is_evictable &&
-            pool->blocks[slot->block].stamp > hottest)
-            hottest = pool->blocks[slot->block].stamp;
+        if (slot->is_evictable && slot->stamp > hottest)
+            hottest = slot->stamp;
     }
     return hottest;
 }
@@ -223,10 +239,9 @@ static uint32_t lowest_unused_index(struct pool *pool, uint32_t arena_id)
     return arena->lowest_hint;
 }
 
-uint32_t granule_open(struct pool *pool, uint32_t arena_id)
+uint32_t granule_open_at(struct pool *pool, uint32_t arena_id, uint32_t index)
 {
     struct arena *arena = &pool->arenas[arena_id];
-    uint32_t index = lowest_unused_index(pool, arena_id);
     uint32_t id = NONE, *next = &id;
 
     for (uint32_t at = 0; at < arena->slots; at++) {
@@ -245,10 +260,18 @@ uint32_t granule_open(struct pool *pool, uint32_t arena_id)
     index_insert(&pool->granule_index, granule_hash(arena_id, index), id);
     arena->num_free += arena->slots;
     arena->num_granules++;
+    arena_tier(pool, arena)->num_slots += arena->slots;
     pages_add(pool, arena, offsetof(struct device, free_pages), -1);
     granule_enter_idle(pool, id);
-    emit(pool,
-         &(struct pool_effect){.kind = POOL_EFFECT_COMMIT, .arena = arena_id, .index = index});
+    return id;
+}
+
+uint32_t granule_open(struct pool *pool, uint32_t arena)
+{
+    uint32_t index = lowest_unused_index(pool, arena);
+    uint32_t id = granule_open_at(pool, arena, index);
+
+    emit(pool, &(struct pool_effect){.kind = POOL_EFFECT_COMMIT, .arena = arena, .index = index});
     return id;
 }
 
@@ -269,6 +292,7 @@ void granule_drop(struct pool *pool, uint32_t id)
     }
     arena->num_free -= arena->slots;
     arena->num_granules--;
+    arena_tier(pool, arena)->num_slots -= arena->slots;
     if (granule->index < arena->lowest_hint)
         arena->lowest_hint = granule->index;
     index_remove(&pool->granule_index, granule_hash(granule->arena, granule->index), id);
@@ -291,7 +315,9 @@ void slot_take(struct pool *pool, uint32_t id)
     if (arena->batch == id)
         arena->batch = NONE;
     arena->num_free--;
+    arena->num_reserved++;
     slot->state = SLOT_TAKEN;
+    slot->block = NONE;
     slot->generation =
         ++pool->generation; /* one counter: a number that moved to another record, too */
     granule_count(pool, slot->granule, 1, 0);

@@ -19,6 +19,24 @@ static inline struct granule *granule_of_slot(const struct pool *pool, uint32_t 
     return &pool->slots[pool->slots[slot].granule].first_of;
 }
 
+static inline struct tier *arena_tier(struct pool *pool, const struct arena *arena)
+{
+    return &pool->tiers[arena->tier];
+}
+
+/* Of @group of a shelf in a tier that the pool has. */
+static inline uint32_t tier_arena(const struct pool *pool, const struct shelf *shelf,
+                                  enum pool_tier tier, uint32_t group)
+{
+    return shelf->first_arena +
+           pool->tiers[tier].row * pool->models[shelf->model].shape.num_groups + group;
+}
+/* Those of a shelf follow one another from its first_arena on, tier after tier. */
+static inline uint32_t num_arenas(const struct pool *pool, const struct shelf *shelf)
+{
+    return pool->num_tiers * pool->models[shelf->model].shape.num_groups;
+}
+
 /* The shelf of (domain, model), or NONE. */
 uint32_t shelf_find(const struct pool *pool, pool_payer domain, pool_model model);
 /* Makes it if there is none; NONE: over the cap. */
@@ -35,6 +53,10 @@ uint32_t slot_find(const struct pool *pool, uint32_t arena, uint32_t number);
  * Returns its first slot.
  */
 uint32_t granule_open(struct pool *pool, uint32_t arena);
+/* The same with that number, which is not in use, and without a word. */
+uint32_t granule_open_at(struct pool *pool, uint32_t arena, uint32_t index);
+/* The first slot of the arena's granule of that number, or NONE. */
+uint32_t granule_find(const struct pool *pool, uint32_t arena, uint32_t index);
 /* Takes an idle granule away from its arena; its pages are uncommitted. */
 void granule_drop(struct pool *pool, uint32_t granule);
 
@@ -57,7 +79,7 @@ void granule_enter_order(struct pool *pool, uint32_t granule);
 /* Undoes the last granule_leave_idle() that was not undone. */
 void granule_return_to_idle(struct pool *pool, uint32_t granule);
 
-/* A free slot is given to a block: its generation changes, its granule gets busier. */
+/* A free slot is reserved for a block: its generation changes, its granule gets busier. */
 void slot_take(struct pool *pool, uint32_t slot);
 
 enum slot_end {

@@ -3,8 +3,12 @@
 
 #include "pool/arena.h"
 #include "pool/block.h"
+#include "pool/demote.h"
+#include "pool/promote.h"
 #include "pool/sequence.h"
 #include "pool/transfer.h"
+
+enum { TICK_BLOCKS = 256 }; /* looked at by one tick, to copy them ahead of their eviction */
 
 /* The sequence that fills @position of @prompt, or NONE. */
 static uint32_t filler_at(const struct pool *pool, const struct pool_prompt *prompt,
@@ -28,10 +32,10 @@ uint64_t arriving_count(const struct pool *pool, const struct pool_prompt *promp
     return position - match->num_positions;
 }
 
-void arriving_promise(struct pool *pool, struct sequence *sequence)
+void arriving_promise(struct pool *pool, struct sequence *sequence, uint64_t length)
 {
     uint64_t block_tokens = pool->models[sequence->model].shape.block_tokens;
-    uint32_t end = (uint32_t)(sequence->length / block_tokens);
+    uint32_t end = (uint32_t)(length / block_tokens);
 
     uint32_t first = sequence->considered;
 
@@ -187,7 +191,7 @@ void arriving_withdraw(struct pool *pool, struct sequence *sequence, uint32_t fr
         for (uint32_t at = from; at < end; at++) {
             uint32_t block = table_at(pool, sequence, from, at)[0].block;
             if (block != NONE && pool->blocks[block].is_promised &&
-                pool->blocks[block].link.next == id)
+                pool->blocks[block].filler == id)
                 block_unpromise(pool, block);
         }
         sequence->num_promised = from;
@@ -220,12 +224,16 @@ int pool_cancel(struct pool *pool, pool_session session, uint64_t cookie)
             return 0;
         }
     }
-    return POOL_NOT_FOUND;
+    return promote_cancel(pool, session, cookie);
 }
 
 void pool_tick(struct pool *pool, uint64_t now_ms)
 {
+    if (now_ms > pool->now_ms)
+        demote_tick(pool, now_ms - pool->now_ms);
     pool->now_ms = now_ms;
     for_each_waiter(pool, when_late, now_ms);
     transfers_tick(pool);
+    promote_tick(pool);
+    (void)demote_ahead(pool, TICK_BLOCKS);
 }

@@ -13,8 +13,8 @@
 uint64_t arriving_count(const struct pool *pool, const struct pool_prompt *prompt,
                         const struct match *match);
 
-/* Promises what an unfilled sequence is going to fill. */
-void arriving_promise(struct pool *pool, struct sequence *sequence);
+/* Promises what an unfilled sequence of @length tokens is going to fill. */
+void arriving_promise(struct pool *pool, struct sequence *sequence, uint64_t length);
 
 /* The filler published up to @sequence->considered: who waited for no more gets its answer. */
 void arriving_published(struct pool *pool, struct sequence *sequence);

@@ -1,8 +1,11 @@
 /*
- * pool/block.h - (internal) the life of a block: private, published, held, evictable, gone.
+ * pool/block.h - (internal) the life of a block: private, published, held, cached, gone.
  *
- *   block_create -> PRIVATE -> block_publish -> PUBLISHED -> (let go of) evictable -> block_evict
- * -> gone PRIVATE -> (let go of) gone               PUBLISHED -> block_unpublish -> PRIVATE
+ *   block_create -> PRIVATE -> block_publish -> PUBLISHED -> (last place evicted) gone
+ *   PRIVATE -> (let go of) gone       PUBLISHED -> block_unpublish -> PRIVATE
+ *
+ * A block that is held has a slot on the device; a PRIVATE one is held, and has no other place. See
+ * place.h for what it has in each tier.
  *
  * A clear changes no block: one from before it (block_is_current() is false) is found no more, and
  * counts as PRIVATE from then on.
@@ -11,9 +14,12 @@
 
 #include "pool/internal.h"
 
+enum { DEVICE_BIT = 1u << POOL_TIER_DEVICE };
+
+/* Its slot of the device: it has one. */
 static inline struct slot *block_slot(const struct pool *pool, const struct block *block)
 {
-    return &pool->slots[block->slot[TIER_DEVICE]];
+    return &pool->slots[block->slot[POOL_TIER_DEVICE]];
 }
 static inline struct shelf *block_shelf(const struct pool *pool, const struct block *block)
 {
@@ -40,12 +46,12 @@ PREFETCHES static inline void block_prefetch(const struct pool *pool, uint32_t i
 }
 PREFETCHES static inline void block_prefetch_slot(const struct pool *pool, uint32_t id)
 {
-    if (id != NONE)
+    if (id != NONE && pool->blocks[id].slot[POOL_TIER_DEVICE] != NONE)
         __builtin_prefetch(block_slot(pool, &pool->blocks[id]), 1);
 }
 PREFETCHES static inline void block_prefetch_granule(const struct pool *pool, uint32_t id)
 {
-    if (id != NONE)
+    if (id != NONE && pool->blocks[id].slot[POOL_TIER_DEVICE] != NONE)
         __builtin_prefetch(&pool->slots[block_slot(pool, &pool->blocks[id])->granule].first_of, 1);
 }
 
@@ -65,13 +71,25 @@ static inline uint64_t key_hash(const struct pool_key *key, uint32_t arena, bool
     return words[0] ^ (((uint64_t)arena << 1 | is_promise) * UINT64_C(0x9E3779B97F4A7C15));
 }
 
-/* A private block, held once, in a free slot. The caller knows that records are left. */
+/* The nearest tier that has a copy that may be read: a published block that was found has one. */
+static inline uint32_t block_nearest(const struct pool *pool, const struct block *block)
+{
+    uint32_t found = block->present & pool->found_tiers;
+
+    if (found == 0)
+        found = block->present; /* it is on its way up, and its tier was switched off meanwhile */
+    return found == 0 ? POOL_TIER_DEVICE : (uint32_t)__builtin_ctz(found);
+}
+
+/* A private block, held once, in a slot of the device that was taken for it. */
 uint32_t block_create(struct pool *pool, uint32_t slot);
 
+/* A block with a place on the device, or on its way there. */
 void block_hold(struct pool *pool, uint32_t block);
 /* Undoes the last block_hold() that was not undone: exactly the order of before. */
 void block_hold_undo(struct pool *pool, uint32_t block);
-/* Drops one hold; with the last one the block is evictable, or (unpublished) its slot free at @end.
+/*
+ * Drops one hold. With the last one it is cached; or, unpublished, its slot is free at @end.
  */
 void block_let_go(struct pool *pool, uint32_t block, uint32_t end);
 
@@ -79,22 +97,30 @@ void block_let_go(struct pool *pool, uint32_t block, uint32_t end);
  */
 uint32_t block_find(struct pool *pool, uint32_t arena, const struct pool_key *key,
                     const uint32_t *tokens);
-/* @parent: the key of the block before it, NULL for the first; only told on. */
-void block_publish(struct pool *pool, uint32_t block, const struct pool_key *key,
-                   const struct pool_key *parent, const uint32_t *tokens);
-/* Takes the key of a held block away, so that it can be written. */
+/* The same, but also one that only a tier has that is off. @form: what is stored of token ids. */
+uint32_t block_find_form(struct pool *pool, uint32_t arena, const struct pool_key *key,
+                         const uint32_t *form);
+
+/* What is stored beside the blocks of an arena for their token ids: themselves, or their hash. */
+uint32_t arena_form_words(const struct pool *pool, uint32_t arena);
+const uint32_t *arena_form(const struct pool *pool, uint32_t arena, const uint32_t *tokens,
+                           uint32_t hash[2]);
+const uint32_t *block_form(const struct pool *pool, uint32_t block);
+
+/* A name for a block: @parent (NULL: it is the first) and @tokens are only told on. */
+struct naming {
+    const struct pool_key *key, *parent;
+    const uint32_t *tokens;
+    bool is_wanted, is_unwanted; /* below the device */
+};
+/* Of a private block. If a block below the device has the key, its places become this one's. */
+void block_publish(struct pool *pool, uint32_t block, const struct naming *naming);
+/* A published block that nobody holds, in a slot that was taken for it. */
+uint32_t block_restore(struct pool *pool, uint32_t slot, const struct pool_restored *restored);
+/* Takes the key of a held block away, and its copies below, so that it can be written. */
 void block_unpublish(struct pool *pool, uint32_t block);
-/* @by caused it (NONE: a clear, or the operator). The slot goes to the tail of the free list. */
-void block_evict(struct pool *pool, uint32_t block, pool_payer by);
-
-/* A transfer reads it: it stays where it is in the order, and is skipped. */
-void block_pin(struct pool *pool, uint32_t block);
-void block_unpin(struct pool *pool, uint32_t block);
-/* The copy into it ended. If nobody holds it any more, its slot is free now. */
-void block_arrived(struct pool *pool, uint32_t block, bool is_good);
-
-/* A quarantined slot is free again: nobody can touch it any more. */
-void block_release_quarantine(struct pool *pool, uint32_t block);
+/* No tier has it any more, and nobody holds it: see place.c. */
+void block_destroy(struct pool *pool, uint32_t block, uint32_t end, pool_session taker);
 
 /* Single flight: another sequence may wait for this private block, which @filler fills. */
 void block_promise(struct pool *pool, uint32_t block, const struct pool_key *key, uint32_t filler);

@@ -18,17 +18,20 @@ static bool granule_is_used(const struct pool *pool, uint32_t id)
            (granule->where != GRANULE_NOWHERE || granule->num_busy > 0);
 }
 
+static bool is_readable(const struct pool *pool, const struct slot *slot)
+{
+    return pool->blocks[slot->block].present & DEVICE_BIT;
+}
+
 static void count_slot(const struct pool *pool, const struct slot *slot, struct slot_counts *counts)
 {
-    const struct block *block = &pool->blocks[slot->block];
-
     if (slot->state == SLOT_FREE)
         counts->free++;
     else if (slot->state == SLOT_QUARANTINED)
         counts->quarantined++;
-    else if (block->is_evictable)
+    else if (slot->is_evictable)
         counts->evictable++;
-    else if (block_is_published(pool, block))
+    else if (block_is_published(pool, &pool->blocks[slot->block]) && is_readable(pool, slot))
         counts->held++;
     else
         counts->reserved++;
@@ -43,16 +46,14 @@ static void check_granule(const struct pool *pool, uint32_t id, struct slot_coun
 
     for (uint32_t slot_id = id; slot_id != NONE; at++) {
         const struct slot *slot = &pool->slots[slot_id];
-        const struct block *block = &pool->blocks[slot->block];
-        bool is_cached =
-            slot->state == SLOT_TAKEN && block->is_evictable && block->num_readers == 0;
+        bool is_cached = slot->is_evictable && slot->num_readers == 0;
 
         assert(slot->granule == id && slot->number == 1 + granule->index * arena->slots + at);
         count_slot(pool, slot, counts);
         num_cached += is_cached;
         num_busy += slot->state != SLOT_FREE && !is_cached;
-        if (is_cached && block->stamp > hottest)
-            hottest = block->stamp;
+        if (is_cached && slot->stamp > hottest)
+            hottest = slot->stamp;
         slot_id = slot->next_in_granule;
     }
     bool is_unheld = num_busy == 0 && num_cached > 0;
@@ -161,7 +162,7 @@ void check_granules(const struct pool *pool)
 {
     for (uint32_t id = 0; id < pool->arena_pool.num_used; id++)
         check_arena(pool, id);
-    for (uint32_t device = 0; device < pool->config.num_devices; device++)
+    for (uint32_t device = 0; device < pool->num_devices; device++)
         check_device(pool, device);
     for (pool_payer payer = 0; payer < pool->payer_pool.num_used; payer++) {
         for (uint32_t at = 0; at < pool->num_placements; at++)

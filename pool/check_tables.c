@@ -93,14 +93,17 @@ static void check_entries(struct pool *pool, const struct sequence *sequence, ui
 static void check_sequence(struct pool *pool, const struct sequence *sequence)
 {
     bool is_live = pool->sessions[sequence->session].state == SESSION_LIVE;
-    bool may_be_incomplete = sequence->step != NONE || sequence->is_growing || !sequence->is_filled;
+    bool may_be_incomplete = sequence->step != NONE || sequence->is_growing ||
+                             !sequence->is_filled || sequence->promotion.is_waiting;
 
     assert(sequence->num_complete <= sequence->length);
     assert(!is_live || may_be_incomplete || sequence->num_complete == sequence->length); /* I8 */
     if (!is_live)
         return; /* it is being let go of, from its end */
+    uint64_t length =
+        sequence->promotion.is_waiting ? sequence->promotion.length : sequence->length;
     assert(sequence->num_positions ==
-           (sequence->is_preempted ? 0 : positions_of(pool, sequence, sequence->length))); /* I8 */
+           (sequence->is_preempted ? 0 : positions_of(pool, sequence, length))); /* I8 */
     (void)table_path(pool, sequence, 0);
     for (uint32_t position = 0; position < sequence->num_positions; position++)
         check_entries(pool, sequence, position);

@@ -9,17 +9,16 @@
  */
 #include "pool/clear.h"
 
+#include "pool/arena.h"
 #include "pool/arriving.h"
-#include "pool/block.h"
 #include "pool/evict.h"
+#include "pool/promote.h"
 
 static void shelf_clear(struct pool *pool, struct shelf *shelf)
 {
-    uint32_t num_groups = pool->models[shelf->model].shape.num_groups;
-
     shelf->epoch++;
-    for (uint32_t group = 0; group < num_groups; group++) {
-        struct arena *arena = &pool->arenas[shelf->first_arena + group];
+    for (uint32_t at = 0; at < num_arenas(pool, shelf); at++) {
+        struct arena *arena = &pool->arenas[shelf->first_arena + at];
         arena->num_reserved += arena->num_held; /* held ones count as private from now on */
         arena->num_held = 0;
         pool->sweeps_pending += arena->num_evictable - arena->num_stale;
@@ -39,14 +38,19 @@ int pool_clear(struct pool *pool, pool_payer domain, pool_model model)
             shelf_clear(pool, shelf);
     }
     arriving_recheck(pool); /* what is being filled will not be published */
+    promote_recheck(pool);  /* and what is on its way up is found no more */
     return 0;
 }
 
 uint32_t sweep_cleared(struct pool *pool, uint32_t max_blocks)
 {
-    const struct evict_scope stale = {POOL_NONE, POOL_NONE, true};
+    struct evict_scope stale = {.domain = POOL_NONE, .model = POOL_NONE, .is_stale_only = true};
+    uint64_t num_done = 0;
 
-    if (pool->sweeps_pending == 0)
-        return 0;
-    return (uint32_t)evict_blocks(pool, &stale, max_blocks); /* not what is being read */
+    for (uint32_t tier = 0; tier < POOL_NUM_TIERS && pool->sweeps_pending > 0; tier++) {
+        stale.tier = tier;
+        if (pool->tiers[tier].is_there && num_done < max_blocks)
+            num_done += evict_blocks(pool, &stale, max_blocks - num_done);
+    }
+    return (uint32_t)num_done; /* not what is being read */
 }

@@ -8,18 +8,21 @@
  */
 #include "pool/evict.h"
 
-#include "pool/arena.h"
-#include "pool/block.h"
 #include "pool/payer.h"
+#include "pool/place.h"
 
-/* The coldest block of one arena that can go, or NONE: blocks that a transfer reads are skipped. */
+/* A granule of few slots is gone through once for each of them: no sorting. */
+enum { SORTED_SLOTS = 256 };
+
+/* The slot of the coldest block of an arena that can go, or NONE: what a transfer reads is skipped.
+ */
 static uint32_t coldest_in(const struct pool *pool, const struct arena *arena, bool is_stale_only)
 {
     uint32_t id = is_stale_only && arena->num_stale == 0 ? NONE : arena->evictable.head;
 
-    while (id != NONE && pool->blocks[id].num_readers > 0)
-        id = pool->blocks[id].link.next;
-    if (id != NONE && is_stale_only && block_is_current(pool, &pool->blocks[id]))
+    while (id != NONE && pool->slots[id].num_readers > 0)
+        id = pool->slots[id].link.next;
+    if (id != NONE && is_stale_only && block_is_current(pool, &pool->blocks[pool->slots[id].block]))
         return NONE; /* those from before a clear stand in front */
     return id;
 }
@@ -29,7 +32,7 @@ uint32_t arena_coldest(const struct pool *pool, const struct arena *arena)
     return coldest_in(pool, arena, false);
 }
 
-/* The coldest block of all of a payer's arenas in the scope, or NONE. */
+/* The slot of the coldest block of all of a payer's arenas in the scope, or NONE. */
 static uint32_t payer_coldest(const struct pool *pool, pool_payer payer,
                               const struct evict_scope *scope)
 {
@@ -40,11 +43,10 @@ static uint32_t payer_coldest(const struct pool *pool, pool_payer payer,
         if (scope->model != POOL_NONE && shelf->model != scope->model)
             continue;
         for (uint32_t group = 0; group < pool->models[shelf->model].shape.num_groups; group++) {
-            const struct arena *arena = &pool->arenas[shelf->first_arena + group];
-            uint32_t block = coldest_in(pool, arena, scope->is_stale_only);
-            if (block != NONE &&
-                (best == NONE || pool->blocks[block].stamp < pool->blocks[best].stamp))
-                best = block;
+            uint32_t arena = tier_arena(pool, shelf, scope->tier, group);
+            uint32_t slot = coldest_in(pool, &pool->arenas[arena], scope->is_stale_only);
+            if (slot != NONE && (best == NONE || pool->slots[slot].stamp < pool->slots[best].stamp))
+                best = slot;
         }
     }
     return best;
@@ -53,14 +55,15 @@ static uint32_t payer_coldest(const struct pool *pool, pool_payer payer,
 /* ---- whom next: a heap of payers, furthest over its share on top ---------------------------- */
 
 /* Restores the order below @at, whose payer is not as far over as it was. */
-static void heap_sift(struct pool *pool, uint32_t num, uint32_t at)
+static void heap_sift(struct pool *pool, enum pool_tier tier, uint32_t num, uint32_t at)
 {
     pool_payer *heap = pool->givers, payer = heap[at];
 
     for (uint32_t child; (child = 2 * at + 1) < num; at = child) {
-        if (child + 1 < num && payer_is_further_over_anywhere(pool, heap[child + 1], heap[child]))
+        if (child + 1 < num &&
+            payer_is_further_over_anywhere(pool, tier, heap[child + 1], heap[child]))
             child++;
-        if (!payer_is_further_over_anywhere(pool, heap[child], payer))
+        if (!payer_is_further_over_anywhere(pool, tier, heap[child], payer))
             break;
         heap[at] = heap[child];
     }
@@ -76,7 +79,7 @@ static uint32_t heap_make(struct pool *pool, const struct evict_scope *scope)
             pool->givers[num++] = payer;
     }
     for (uint32_t at = num / 2; at-- > 0;)
-        heap_sift(pool, num, at);
+        heap_sift(pool, scope->tier, num, at);
     return num;
 }
 
@@ -91,21 +94,29 @@ uint64_t evict_blocks(struct pool *pool, const struct evict_scope *scope, uint64
     uint64_t num_evicted = 0;
 
     while (num > 0 && num_evicted < max_blocks) {
-        uint32_t block = payer_coldest(pool, pool->givers[0], scope);
-        if (block != NONE) {
-            block_evict(pool, block, NONE);
+        uint32_t slot = payer_coldest(pool, pool->givers[0], scope);
+        if (slot != NONE) {
+            place_evict(pool, slot, NONE);
             num_evicted++;
         } else {
             pool->givers[0] = pool->givers[--num];
         }
-        heap_sift(pool, num, 0);
+        heap_sift(pool, scope->tier, num, 0);
     }
     return num_evicted;
 }
 
+uint64_t pool_tier_evict(struct pool *pool, enum pool_tier tier, uint64_t count)
+{
+    const struct evict_scope all = {.tier = tier, .domain = POOL_NONE, .model = POOL_NONE};
+
+    return tier < POOL_NUM_TIERS && pool->tiers[tier].is_there ? evict_blocks(pool, &all, count)
+                                                               : 0;
+}
+
 uint64_t pool_evict(struct pool *pool, uint64_t count)
 {
-    return evict_blocks(pool, &(struct evict_scope){POOL_NONE, POOL_NONE, false}, count);
+    return pool_tier_evict(pool, POOL_TIER_DEVICE, count);
 }
 
 void granule_evict_all(struct pool *pool, uint32_t granule, pool_payer by)
@@ -115,28 +126,31 @@ void granule_evict_all(struct pool *pool, uint32_t granule, pool_payer by)
     for (uint32_t id = granule; id != NONE; id = next) {
         next = pool->slots[id].next_in_granule;
         if (pool->slots[id].state == SLOT_TAKEN)
-            block_evict(pool, pool->slots[id].block, by);
+            place_evict(pool, id, by);
     }
 }
 
-/* Of the granule's cached blocks. A granule has few slots, and this is the rare case: no sorting.
- */
+/* The slot of the granule's coldest cached block, or NONE. */
 static uint32_t granule_coldest(const struct pool *pool, uint32_t granule)
 {
     uint32_t best = NONE;
 
     for (uint32_t id = granule; id != NONE; id = pool->slots[id].next_in_granule) {
-        uint32_t block = pool->slots[id].state == SLOT_TAKEN ? pool->slots[id].block : NONE;
-        if (block != NONE && (best == NONE || pool->blocks[block].stamp < pool->blocks[best].stamp))
-            best = block;
+        if (pool->slots[id].is_evictable &&
+            (best == NONE || pool->slots[id].stamp < pool->slots[best].stamp))
+            best = id;
     }
     return best;
 }
 
 void granule_evict_in_order(struct pool *pool, uint32_t granule, pool_payer by)
 {
-    uint32_t block;
+    uint32_t slot;
 
-    while ((block = granule_coldest(pool, granule)) != NONE)
-        block_evict(pool, block, by);
+    if (slot_arena(pool, granule)->slots > SORTED_SLOTS) {
+        granule_evict_all(pool, granule, by);
+        return;
+    }
+    while ((slot = granule_coldest(pool, granule)) != NONE)
+        place_evict(pool, slot, by);
 }

@@ -38,6 +38,8 @@ int pool_fork(struct pool *pool, struct pool_name name, uint64_t child_name)
         return POOL_EXISTS;
     const struct sequence *parent = &pool->sequences[id];
     const struct step *step = step_of(pool, parent);
+    if (parent->promotion.is_waiting)
+        return POOL_BUSY;
     if (parent->is_preempted || !parent->is_filled)
         return POOL_INVALID;
     if (sequence_is_busy(parent) || (step && step->state == STEP_COPYING))

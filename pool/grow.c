@@ -27,8 +27,8 @@ static enum tail_kind tail_kind(const struct pool *pool, const struct sequence *
     if (sequence->num_positions <= sequence->num_shared || table_shares_tail(pool, sequence, entry))
         return TAIL_SHARED;
     if (block_is_published(pool, block))
-        return block->num_readers > 0 ? TAIL_SHARED : TAIL_CACHED;
-    return block->num_readers > 0 ? TAIL_SHARED : TAIL_OWN; /* a copy still reads it */
+        return block_slot(pool, block)->num_readers > 0 ? TAIL_SHARED : TAIL_CACHED;
+    return block_slot(pool, block)->num_readers > 0 ? TAIL_SHARED : TAIL_OWN; /* it is read */
 }
 
 static bool is_copied(enum tail_kind kind, bool spare_copies)
@@ -58,6 +58,15 @@ static uint32_t wanted(const struct pool *pool, const struct grow_row *row, uint
     return *out_is_copied + new_positions(pool, row);
 }
 
+/* Transfers that read the last block of one group already. */
+static uint32_t tail_readers(const struct pool *pool, const struct sequence *sequence,
+                             uint32_t group)
+{
+    const struct entry *entries = table_entries(pool, sequence, sequence->num_positions - 1);
+
+    return block_slot(pool, &pool->blocks[entries[group].block])->num_readers;
+}
+
 /* Takes the slots of all rows, in pool->fresh row by row, group after group. */
 static int take_slots(struct pool *pool, const struct grow_row *rows, uint32_t num_rows,
                       bool spare_copies)
@@ -71,6 +80,8 @@ static int take_slots(struct pool *pool, const struct grow_row *rows, uint32_t n
             bool has_copy;
             uint32_t count = wanted(pool, &rows[at], group, spare_copies, &has_copy);
             num_copies += has_copy;
+            if (has_copy && tail_readers(pool, sequence, group) + at >= MAX_READERS)
+                return POOL_LIMIT;
             pool->wants[num_wants++] =
                 (struct want){pool->shelves[sequence->shelf].first_arena + group, count};
         }
@@ -107,7 +118,7 @@ static struct entry entry_of(const struct pool *pool, uint32_t block)
     return (struct entry){block, block_slot(pool, &pool->blocks[block])->number};
 }
 
-/* The tail of one group: copied into @copy, or made writable in place. */
+/* The tail of one group: copied into slot @copy, or made writable in place. */
 static void replace_tail(struct pool *pool, struct sequence *sequence, struct entry *entry,
                          uint32_t group, uint32_t copy)
 {
@@ -122,8 +133,9 @@ static void replace_tail(struct pool *pool, struct sequence *sequence, struct en
     }
     sequence->growth.old_tails[group] = entry->block; /* the table's hold goes over to the growth */
     sequence->growth.num_copies++;
-    transfer_begin(pool, entry->block, copy, sequence_id(pool, sequence));
-    *entry = entry_of(pool, copy);
+    uint32_t block = block_create(pool, copy);
+    transfer_copy(pool, entry->block, block, sequence_id(pool, sequence));
+    *entry = entry_of(pool, block);
 }
 
 /* Grows one sequence with its part of pool->fresh, from *@at on. */
@@ -155,7 +167,7 @@ static void grow_row(struct pool *pool, const struct grow_row *row, bool spare_c
     for (uint32_t i = 0; i < count; i++) {
         struct entry *entries = table_add(pool, sequence);
         for (uint32_t group = 0; group < num_groups; group++)
-            entries[group] = entry_of(pool, pool->fresh[first_new[group] + i]);
+            entries[group] = entry_of(pool, block_create(pool, pool->fresh[first_new[group] + i]));
     }
     tokens_add(pool, sequence, &row->tokens);
 }
@@ -244,6 +256,8 @@ int pool_append(struct pool *pool, struct pool_name name, const struct pool_toke
     if (id == NONE)
         return POOL_NOT_FOUND;
     struct sequence *sequence = &pool->sequences[id];
+    if (sequence->promotion.is_waiting)
+        return POOL_BUSY;
     if (tokens->count == 0 || sequence->is_preempted || !sequence->is_filled ||
         sequence->step != NONE)
         return POOL_INVALID;

@@ -7,7 +7,7 @@
 #include "pool/index.h"
 #include "pool/records.h"
 
-enum { MAX_PLACEMENTS = 32 };
+enum { MAX_PLACEMENTS = 32, MAX_DEVICES = POOL_MAX_DEVICES + POOL_NUM_TIERS - 1 };
 
 /* Records of one kind: taken from a free list, else from the untouched rest of their array. */
 struct record_pool {
@@ -22,6 +22,7 @@ struct counters {
     uint64_t preemptions, forks, token_mismatches, stale_completions;
     uint64_t arriving_waits, arriving_hits, arriving_misses, arriving_timeouts;
     uint64_t steps, steps_abandoned;
+    uint64_t promotion_waits, promotion_retries, promotion_timeouts;
 };
 
 enum plan_step_kind {
@@ -33,7 +34,7 @@ enum plan_step_kind {
     PLAN_FOR,         /* what follows is for this payer */
     PLAN_TAKE_SLOT,   /* this free slot is taken */
     PLAN_TAKE_FRESH,  /* the arena's next slot of a granule opened here is taken */
-    PLAN_EVICT        /* this block is evicted, and its slot taken */
+    PLAN_EVICT        /* this slot's block is evicted, and the slot taken */
 };
 
 struct plan_step {
@@ -43,6 +44,7 @@ struct plan_step {
 /* How new slots will be had: see plan.c. */
 struct plan {
     uint64_t number;
+    enum pool_tier tier; /* that all its slots are of */
     struct plan_step *steps;
     uint32_t num_steps, max_steps;
     pool_payer payer;
@@ -53,7 +55,11 @@ struct plan {
 
 struct pool {
     struct pool_config config;
-    struct device devices[POOL_MAX_DEVICES];
+    struct device devices[MAX_DEVICES];
+    uint32_t num_devices; /* those of the configuration, and one for each tier below */
+    struct tier tiers[POOL_NUM_TIERS];
+    uint32_t num_tiers;   /* that there are */
+    uint32_t found_tiers; /* bit set: a place there makes a block found */
     struct placement placements[MAX_PLACEMENTS];
     uint32_t num_placements;
 
@@ -81,24 +87,24 @@ struct pool {
         sequence_pool, session_pool, step_pool, transfer_pool, waiter_pool;
     struct index key_index, sequence_index, granule_index;
 
-    uint64_t total_weight;
     uint32_t tournament_size;
-    bool has_shared_granules; /* some model has several blocks in a granule */
-    uint32_t granule_pages;   /* of all models' granules, while they are the same */
-    bool has_mixed_pages;     /* they are not */
     bool is_draining;
     uint64_t stamp, batch, now_ms;
+    uint64_t cold_stamp;   /* counts down: slots that were restored are older than all others */
+    uint32_t demote_arena; /* where demote.c goes on */
+    uint32_t restore_at;   /* the slot that was restored last */
     uint32_t generation;
     uint64_t sweeps_pending;  /* blocks that a clear left to pool_advance() */
     struct list ending;       /* sessions that end */
     struct list waiting;      /* waiters */
+    struct list promoting;    /* sequences that wait for promotions */
     uint32_t num_holding;     /* sequences with a block */
     pool_session taking_from; /* see session_taking() */
 
     struct plan plan;
     uint32_t *hits;     /* scratch [group][position]: matched blocks */
     pool_payer *givers; /* scratch of evict.c */
-    uint32_t *fresh;    /* scratch: new blocks, in the order in which they were wanted */
+    uint32_t *fresh;    /* scratch: slots taken, in the order in which they were wanted */
     uint64_t max_fresh;
     uint32_t *path, *token_path; /* scratch: chunks of a table and of token ids, first to last */
     struct want *wants;          /* scratch: of the rows of a step */
@@ -126,7 +132,7 @@ static inline uint64_t public_id(uint32_t generation, uint32_t id)
 
 static inline struct account *account_of(const struct pool *pool, pool_payer payer, uint32_t device)
 {
-    return &pool->accounts[(size_t)payer * pool->config.num_devices + device];
+    return &pool->accounts[(size_t)payer * pool->num_devices + device];
 }
 static inline struct granule_order *order_of(const struct pool *pool, pool_payer payer,
                                              uint32_t placement)
@@ -136,6 +142,11 @@ static inline struct granule_order *order_of(const struct pool *pool, pool_payer
 static inline bool placement_has(const struct pool *pool, uint32_t placement, uint32_t device)
 {
     return pool->placements[placement].devices >> device & 1;
+}
+/* Slot records that a tier may still have. */
+static inline uint64_t tier_slots_left(const struct pool *pool, enum pool_tier tier)
+{
+    return pool->tiers[tier].max_slots - pool->tiers[tier].num_slots;
 }
 static inline bool payer_exists(const struct pool *pool, pool_payer payer)
 {

@@ -190,13 +190,21 @@ PREFETCHES static inline void prefetch_hits(struct pool *pool, uint32_t group, u
     block_prefetch_granule(pool, left > PREFETCH_GRANULE ? hit[PREFETCH_GRANULE] : NONE);
 }
 
-void match_hold(struct pool *pool, const struct model *model, const struct match *match)
+void match_hold(struct pool *pool, const struct model *model, struct match *match)
 {
     for (uint32_t group = 0; group < model->shape.num_groups; group++) {
         uint32_t end = match->num_positions;
         for (uint32_t at = match->first[group]; at < end; at++) {
             prefetch_hits(pool, group, at, end);
-            block_hold(pool, *match_hit(pool, group, at));
+            uint32_t id = *match_hit(pool, group, at);
+            const struct block *block = &pool->blocks[id];
+            if (block->slot[POOL_TIER_DEVICE] != NONE) {
+                match->has_incoming |= block->incoming & DEVICE_BIT;
+                block_hold(pool, id);
+            } else {
+                ++*(at < match->num_shared ? &match->shared_below[group] : &match->below[group]);
+                match->num_below++;
+            }
         }
     }
 }
@@ -204,7 +212,29 @@ void match_hold(struct pool *pool, const struct model *model, const struct match
 void match_unhold(struct pool *pool, const struct model *model, const struct match *match)
 {
     for (uint32_t group = model->shape.num_groups; group-- > 0;) {
-        for (uint32_t at = match->num_positions; at > match->first[group]; at--)
-            block_hold_undo(pool, *match_hit(pool, group, at - 1));
+        for (uint32_t at = match->num_positions; at > match->first[group]; at--) {
+            uint32_t id = *match_hit(pool, group, at - 1);
+            if (pool->blocks[id].slot[POOL_TIER_DEVICE] != NONE)
+                block_hold_undo(pool, id);
+        }
+    }
+}
+
+void match_tiers(struct pool *pool, const struct model *model, const struct match *match,
+                 uint32_t out[POOL_NUM_TIERS])
+{
+    for (uint32_t tier = 0; tier < POOL_NUM_TIERS; tier++)
+        out[tier] = 0;
+    out[POOL_TIER_DEVICE] = match->num_positions;
+    for (uint32_t at = 0; at < match->num_positions && pool->num_tiers > 1; at++) {
+        uint32_t furthest = POOL_TIER_DEVICE;
+        for (uint32_t group = 0; group < model->shape.num_groups; group++) {
+            if (at < match->first[group])
+                continue;
+            uint32_t nearest = block_nearest(pool, &pool->blocks[*match_hit(pool, group, at)]);
+            furthest = nearest > furthest ? nearest : furthest;
+        }
+        out[POOL_TIER_DEVICE]--;
+        out[furthest]++;
     }
 }

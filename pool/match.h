@@ -15,6 +15,10 @@ struct match {
     uint32_t num_bound;     /* no hit may be longer */
     uint32_t lost;          /* positions that all full groups have, lost to a sliding group */
     uint32_t first[POOL_MAX_GROUPS]; /* positions before it are out of the window */
+    /* By match_hold(): hits without a slot on the device, in own and in shared arenas ... */
+    uint32_t below[POOL_MAX_GROUPS], shared_below[POOL_MAX_GROUPS];
+    uint32_t num_below;
+    bool has_incoming; /* ... and whether there are others that are on their way there */
 };
 
 /*
@@ -24,9 +28,16 @@ struct match {
 void match_find(struct pool *pool, const struct pool_prompt *prompt, uint32_t own_shelf,
                 uint32_t shared_shelf, bool is_to_hold, struct match *out_match);
 
-/* Holds or un-holds the hits of all groups; un-holding goes exactly backwards. */
-void match_hold(struct pool *pool, const struct model *model, const struct match *match);
+/*
+ * Holds or un-holds the hits of all groups, those that have a slot on the device; un-holding goes
+ * exactly backwards.
+ */
+void match_hold(struct pool *pool, const struct model *model, struct match *match);
 void match_unhold(struct pool *pool, const struct model *model, const struct match *match);
+
+/* Hit positions by the tier where their furthest block is; all of them are of the device else. */
+void match_tiers(struct pool *pool, const struct model *model, const struct match *match,
+                 uint32_t out[POOL_NUM_TIERS]);
 
 static inline uint32_t *match_hit(struct pool *pool, uint32_t group, uint32_t position)
 {

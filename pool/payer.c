@@ -18,7 +18,9 @@ static int128 over_share(const struct pool *pool, pool_payer payer, uint32_t dev
     int128 charged = account_of(pool, payer, device)->charged;
     int128 pages = pool->devices[device].pages;
 
-    return charged * pool->total_weight - pages * pool->payers[payer].quota.weight;
+    uint64_t total_weight = pool->tiers[pool->devices[device].tier].total_weight;
+
+    return charged * total_weight - pages * quota_of(pool, payer, device)->weight;
 }
 
 bool payer_is_further_over(const struct pool *pool, pool_payer a, pool_payer b, uint32_t device)
@@ -28,12 +30,12 @@ bool payer_is_further_over(const struct pool *pool, pool_payer a, pool_payer b, 
     return over_a != over_b ? over_a > over_b : a < b;
 }
 
-/* The device on which @payer is furthest over, relative to the device's pages. */
-static uint32_t worst_device(const struct pool *pool, pool_payer payer)
+/* The device of a tier on which @payer is furthest over, relative to the device's pages. */
+static uint32_t worst_device(const struct pool *pool, const struct tier *tier, pool_payer payer)
 {
-    uint32_t worst = 0;
+    uint32_t worst = tier->first_device;
 
-    for (uint32_t device = 1; device < pool->config.num_devices; device++) {
+    for (uint32_t device = worst + 1; device < tier->end_device; device++) {
         if (over_share(pool, payer, device) * (int128)pool->devices[worst].pages >
             over_share(pool, payer, worst) * (int128)pool->devices[device].pages)
             worst = device;
@@ -41,9 +43,11 @@ static uint32_t worst_device(const struct pool *pool, pool_payer payer)
     return worst;
 }
 
-bool payer_is_further_over_anywhere(const struct pool *pool, pool_payer a, pool_payer b)
+bool payer_is_further_over_anywhere(const struct pool *pool, enum pool_tier tier, pool_payer a,
+                                    pool_payer b)
 {
-    uint32_t device_a = worst_device(pool, a), device_b = worst_device(pool, b);
+    uint32_t device_a = worst_device(pool, &pool->tiers[tier], a);
+    uint32_t device_b = worst_device(pool, &pool->tiers[tier], b);
     int128 over_a = over_share(pool, a, device_a) * (int128)pool->devices[device_b].pages;
     int128 over_b = over_share(pool, b, device_b) * (int128)pool->devices[device_a].pages;
 
@@ -53,9 +57,10 @@ bool payer_is_further_over_anywhere(const struct pool *pool, pool_payer a, pool_
 /* Whether the payer keeps its guarantee, on every rank's device, without a granule of @arena. */
 static bool stays_guaranteed(const struct pool *pool, pool_payer payer, const struct arena *arena)
 {
-    uint64_t least = pool->payers[payer].quota.guarantee + arena->pages;
+    const struct tier *tier = &pool->tiers[arena->tier];
+    uint64_t least = pool->payers[payer].quota[arena->tier].guarantee + arena->pages;
 
-    for (uint32_t device = 0; device < pool->config.num_devices; device++) {
+    for (uint32_t device = tier->first_device; device < tier->end_device; device++) {
         if (placement_has(pool, arena->placement, device) &&
             account_of(pool, payer, device)->charged < least)
             return false;
@@ -88,7 +93,7 @@ static bool can_give(const struct pool *pool, pool_payer payer, uint32_t device)
 {
     if (account_of(pool, payer, device)->unheld == 0)
         return false;
-    return pool->payers[payer].quota.guarantee == 0 ||
+    return quota_of(pool, payer, device)->guarantee == 0 ||
            payer_coldest_granule(pool, payer, device, false) != NONE;
 }
 
@@ -129,7 +134,7 @@ pool_payer payer_furthest_over(const struct pool *pool, uint32_t device)
 static void takeable_update(struct pool *pool, pool_payer payer, uint32_t device)
 {
     struct account *account = account_of(pool, payer, device);
-    uint64_t guarantee = pool->payers[payer].quota.guarantee;
+    uint64_t guarantee = quota_of(pool, payer, device)->guarantee;
     uint64_t above = account->charged > guarantee ? account->charged - guarantee : 0;
     uint64_t takeable = account->unheld < above ? account->unheld : above;
 
@@ -141,6 +146,7 @@ static void account_change(struct pool *pool, pool_payer payer, uint32_t device,
                            int64_t unheld)
 {
     struct account *account = account_of(pool, payer, device);
+    const struct tier *tier = &pool->tiers[pool->devices[device].tier];
     bool had_unheld = account->unheld > 0;
 
     account->charged += (uint64_t)charged;
@@ -148,12 +154,12 @@ static void account_change(struct pool *pool, pool_payer payer, uint32_t device,
     pool->devices[device].unheld_pages += (uint64_t)unheld;
     takeable_update(pool, payer, device);
     if (charged == 0) { /* without a guarantee, whoever has a wholly unheld granule can give it */
-        if (had_unheld != (account->unheld > 0) || pool->payers[payer].quota.guarantee > 0)
+        if (had_unheld != (account->unheld > 0) || quota_of(pool, payer, device)->guarantee > 0)
             tournament_update(pool, payer, device, true);
         return;
     }
     /* A granule of several ranks depends on the guarantee on all their devices. */
-    for (uint32_t other = 0; other < pool->config.num_devices; other++)
+    for (uint32_t other = tier->first_device; other < tier->end_device; other++)
         tournament_update(pool, payer, other, other != device);
 }
 
@@ -166,15 +172,17 @@ void account_change_all(struct pool *pool, pool_payer payer, uint32_t placement,
 
 /* ---- quotas and rights ---------------------------------------------------------------------- */
 
-static bool quota_is_valid(const struct pool *pool, const struct pool_quota *quota,
-                           pool_payer except)
+static bool quota_is_valid(const struct pool *pool, enum pool_tier tier,
+                           const struct pool_quota *quota, pool_payer except)
 {
+    const struct tier *record = &pool->tiers[tier];
+
     if (quota->weight < 1 || quota->weight > MAX_WEIGHT || quota->guarantee > quota->limit)
         return false;
-    for (uint32_t device = 0; device < pool->config.num_devices; device++) {
+    for (uint32_t device = record->first_device; device < record->end_device; device++) {
         uint64_t left = pool->devices[device].pages;
         for (pool_payer payer = 0; payer < pool->payer_pool.num_used; payer++) {
-            uint64_t guarantee = payer == except ? 0 : pool->payers[payer].quota.guarantee;
+            uint64_t guarantee = payer == except ? 0 : pool->payers[payer].quota[tier].guarantee;
             left -= guarantee < left ? guarantee : left;
         }
         if (quota->guarantee > left)
@@ -183,9 +191,9 @@ static bool quota_is_valid(const struct pool *pool, const struct pool_quota *quo
     return true;
 }
 
-static void weights_changed(struct pool *pool)
+static void weights_changed(struct pool *pool, const struct tier *tier)
 {
-    for (uint32_t device = 0; device < pool->config.num_devices; device++) {
+    for (uint32_t device = tier->first_device; device < tier->end_device; device++) {
         for (pool_payer payer = 0; payer < pool->payer_pool.num_used; payer++) {
             takeable_update(pool, payer, device);
             tournament_update(pool, payer, device, false);
@@ -196,18 +204,23 @@ static void weights_changed(struct pool *pool)
 static int payer_create(struct pool *pool, const struct pool_quota *quota, bool is_domain,
                         pool_payer *out_payer)
 {
-    if (!quota_is_valid(pool, quota, NONE))
+    if (!quota_is_valid(pool, POOL_TIER_DEVICE, quota, NONE))
         return POOL_INVALID;
     if (records_left(&pool->payer_pool) == 0)
         return POOL_LIMIT;
 
     pool_payer payer = pool->payer_pool.num_used++; /* payers are never given back */
-    pool->payers[payer] =
-        (struct payer){.is_domain = is_domain, .quota = *quota, .first_shelf = NONE};
+    pool->payers[payer] = (struct payer){.is_domain = is_domain, .first_shelf = NONE};
     for (uint32_t at = 0; at < MAX_PLACEMENTS; at++)
         *order_of(pool, payer, at) = (struct granule_order){LIST_EMPTY, NONE};
-    pool->total_weight += quota->weight;
-    weights_changed(pool);
+    for (enum pool_tier tier = POOL_TIER_DEVICE; tier < POOL_NUM_TIERS; tier++) {
+        pool->payers[payer].quota[tier] =
+            tier == POOL_TIER_DEVICE
+                ? *quota
+                : (struct pool_quota){.limit = POOL_UNLIMITED, .weight = quota->weight};
+        pool->tiers[tier].total_weight += quota->weight;
+        weights_changed(pool, &pool->tiers[tier]);
+    }
     *out_payer = payer;
     return 0;
 }
@@ -222,16 +235,23 @@ int pool_domain_create(struct pool *pool, const struct pool_quota *quota, pool_p
     return payer_create(pool, quota, true, out_domain);
 }
 
-int pool_quota_set(struct pool *pool, pool_payer payer, const struct pool_quota *quota)
+int pool_tier_quota_set(struct pool *pool, pool_payer payer, enum pool_tier tier,
+                        const struct pool_quota *quota)
 {
     if (!payer_exists(pool, payer))
         return POOL_NOT_FOUND;
-    if (!quota_is_valid(pool, quota, payer))
+    if (tier >= POOL_NUM_TIERS || !pool->tiers[tier].is_there ||
+        !quota_is_valid(pool, tier, quota, payer))
         return POOL_INVALID;
-    pool->total_weight += quota->weight - pool->payers[payer].quota.weight;
-    pool->payers[payer].quota = *quota;
-    weights_changed(pool);
+    pool->tiers[tier].total_weight += quota->weight - pool->payers[payer].quota[tier].weight;
+    pool->payers[payer].quota[tier] = *quota;
+    weights_changed(pool, &pool->tiers[tier]);
     return 0;
+}
+
+int pool_quota_set(struct pool *pool, pool_payer payer, const struct pool_quota *quota)
+{
+    return pool_tier_quota_set(pool, payer, POOL_TIER_DEVICE, quota);
 }
 
 static uint8_t *rights_of(const struct pool *pool, pool_payer domain, pool_payer tenant)

@@ -1,5 +1,5 @@
 /*
- * pool/plan.h - (internal) where new device slots come from.
+ * pool/plan.h - (internal) where new slots come from, in any tier.
  *
  * For a new block in an arena, in this order: (1) the arena's free slots; (2) a granule not in use,
  * uncommitted or idle in another arena; (3) eviction: of the payer furthest over its share, walking
@@ -17,6 +17,7 @@ struct want {
     uint32_t arena, count;
 };
 
+/* All of them in one tier. */
 struct slot_request {
     const struct want *wants;
     uint32_t num_wants;
@@ -25,7 +26,7 @@ struct slot_request {
 };
 
 /*
- * Takes all slots wanted: private blocks held once each, in pool->fresh in the order of the wants.
+ * Takes all slots wanted, without a block yet: in pool->fresh in the order of the wants.
  * Or POOL_QUOTA, POOL_NO_BLOCKS, POOL_LIMIT, with no effect.
  */
 int slots_take(struct pool *pool, const struct slot_request *request);

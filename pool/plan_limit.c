@@ -3,10 +3,9 @@
  *
  * plan.c has found that all slots can be had. Here they are taken one by one, for good.
  */
-#include "pool/arena.h"
-#include "pool/block.h"
 #include "pool/evict.h"
 #include "pool/payer.h"
+#include "pool/place.h"
 #include "pool/plan.h"
 
 /* The arena's first free slot that the limit lets the payer take, or NONE. */
@@ -28,20 +27,20 @@ static bool evict_one_step(struct pool *pool, struct arena *arena, uint32_t *out
 {
     uint32_t at_limit = device_over_limit(pool, arena);
     uint32_t device = at_limit != NONE ? at_limit : device_short(pool, arena);
-    uint32_t block = arena_coldest(pool, arena);
+    uint32_t slot = arena_coldest(pool, arena);
     uint32_t own = payer_coldest_granule(pool, pool->plan.payer, device, true);
-    pool_payer giver = plan_giver(pool, device, at_limit != NONE, block != NONE || own != NONE);
+    pool_payer giver = plan_giver(pool, device, at_limit != NONE, slot != NONE || own != NONE);
 
     if (giver == NONE)
         return false;
     if (giver != pool->plan.payer)
         own = payer_coldest_granule(pool, giver, device, false);
-    else if (block != NONE &&
-             (own == NONE || pool->blocks[block].stamp <= pool->slots[own].first_of.hottest))
+    else if (slot != NONE &&
+             (own == NONE || pool->slots[slot].stamp <= pool->slots[own].first_of.hottest))
         own = NONE;
     *out_emptied = own;
     if (own == NONE)
-        block_evict(pool, block, pool->plan.payer);
+        place_evict(pool, slot, pool->plan.payer);
     else
         granule_evict_in_order(pool, own, pool->plan.payer);
     return true;
@@ -53,18 +52,21 @@ static bool evict_one_step(struct pool *pool, struct arena *arena, uint32_t *out
  */
 bool limit_leaves_room(const struct pool *pool, const struct slot_request *request)
 {
+    enum pool_tier id = pool->arenas[request->wants[0].arena].tier;
+    const struct tier *tier = &pool->tiers[id];
     uint64_t most_slots = 0;
 
-    if (pool->config.num_devices > 1 || pool->has_mixed_pages)
+    if (tier->end_device - tier->first_device > 1 || tier->has_mixed_pages)
         return false;
     for (uint32_t i = 0; i < request->num_wants; i++)
         most_slots +=
             (uint64_t)request->wants[i].count * pool->arenas[request->wants[i].arena].slots;
-    if (most_slots > records_left(&pool->slot_pool))
+    if (most_slots > tier_slots_left(pool, id))
         return false;
     for (uint32_t i = 0; i < request->num_wants; i++) {
         pool_payer payer = want_payer(pool, &request->wants[i]);
-        if (account_of(pool, payer, 0)->charged > pool->payers[payer].quota.limit)
+        if (account_of(pool, payer, tier->first_device)->charged >
+            pool->payers[payer].quota[id].limit)
             return false; /* it was lowered: what goes makes no room */
     }
     return true;
@@ -76,7 +78,7 @@ static void make_room(struct pool *pool, struct arena *arena, uint32_t *emptied)
     bool is_at_limit = device_over_limit(pool, arena) != NONE;
     uint32_t arena_id = (uint32_t)(arena - pool->arenas);
 
-    pool->plan.slot_records = records_left(&pool->slot_pool);
+    pool->plan.slot_records = (int64_t)tier_slots_left(pool, pool->plan.tier);
     if (!is_at_limit && *emptied != NONE) {
         granule_drop(pool, *emptied); /* handed over */
         *emptied = NONE;
@@ -107,12 +109,13 @@ void limit_take_slots(struct pool *pool, const struct slot_request *request)
     for (uint32_t i = 0; i < request->num_wants; i++) {
         struct arena *arena = &pool->arenas[request->wants[i].arena];
         pool->plan.payer = want_payer(pool, &request->wants[i]);
-        pool->plan.limit = pool->payers[pool->plan.payer].quota.limit;
+        pool->plan.limit = pool->payers[pool->plan.payer].quota[pool->plan.tier].limit;
         for (uint32_t n = 0; n < request->wants[i].count; n++) {
             uint32_t emptied = NONE;
             while ((slot = first_free_slot(pool, arena)) == NONE)
                 make_room(pool, arena, &emptied);
-            pool->fresh[num_fresh++] = block_create(pool, slot);
+            slot_take(pool, slot);
+            pool->fresh[num_fresh++] = slot;
         }
     }
 }

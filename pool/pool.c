@@ -5,6 +5,9 @@
 #include "pool/grow.h"
 #include "pool/memory.h"
 #include "pool/plan.h"
+#include "pool/tier.h"
+
+#define COLD_STAMPS (UINT64_C(1) << 40) /* stamps for what is restored: older than all others */
 
 enum {
     TOKEN_CHUNK_BYTES = 2048, /* 21 positions of 16 tokens; more where one would not fit */
@@ -53,23 +56,37 @@ static bool config_is_valid(const struct pool_config *config)
         if (config->devices[device].pages == 0 || config->devices[device].pages > UINT32_MAX)
             return false;
     }
-    return true;
+    return tiers_are_valid(config);
 }
 
 /* Granules: never more than pages, nor than slots. */
-static uint64_t max_granules(const struct pool_config *config)
+static uint64_t max_granules(const struct pool *pool)
 {
-    uint64_t pages = 0;
+    uint64_t granules = 0;
 
-    for (uint32_t device = 0; device < config->num_devices; device++)
-        pages += config->devices[device].pages;
-    return pages < config->max_blocks ? pages : config->max_blocks;
+    for (uint32_t at = 0; at < POOL_NUM_TIERS; at++) {
+        const struct tier *tier = &pool->tiers[at];
+        uint64_t pages = 0;
+        for (uint32_t device = tier->first_device; device < tier->end_device; device++)
+            pages += pool->devices[device].pages;
+        granules += pages < tier->max_slots ? pages : tier->max_slots;
+    }
+    return granules;
+}
+
+static uint64_t max_slots(const struct pool *pool)
+{
+    uint64_t slots = 0;
+
+    for (uint32_t at = 0; at < POOL_NUM_TIERS; at++)
+        slots += pool->tiers[at].max_slots;
+    return slots;
 }
 
 static bool take_blocks(struct pool *pool)
 {
     const struct pool_config *config = &pool->config;
-    uint64_t blocks = config->max_blocks, granules = max_granules(config);
+    uint64_t blocks = max_slots(pool); /* a block has a slot somewhere */
 
     pool->token_stride = config->max_block_tokens <= 32 ? config->max_block_tokens : 32;
     records_init(&pool->block_pool, blocks);
@@ -77,7 +94,8 @@ static bool take_blocks(struct pool *pool)
     pool->blocks = take(pool, blocks, sizeof(*pool->blocks));
     pool->block_tokens = take(pool, blocks, pool->token_stride * sizeof(uint32_t));
     pool->slots = take(pool, blocks, sizeof(*pool->slots));
-    if (index_init(&pool->key_index, blocks) || index_init(&pool->granule_index, granules))
+    if (index_init(&pool->key_index, blocks) ||
+        index_init(&pool->granule_index, max_granules(pool)))
         return false;
     pool->bytes += index_bytes(&pool->key_index) + index_bytes(&pool->granule_index);
     return pool->blocks && pool->block_tokens && pool->slots;
@@ -86,12 +104,13 @@ static bool take_blocks(struct pool *pool)
 static bool take_payers(struct pool *pool)
 {
     const struct pool_config *config = &pool->config;
-    uint64_t payers = config->max_payers, devices = config->num_devices;
+    uint64_t payers = config->max_payers, devices = pool->num_devices;
+    uint64_t arenas = (uint64_t)config->max_arenas * pool->num_tiers;
 
     records_init(&pool->payer_pool, payers);
     records_init(&pool->model_pool, config->max_models);
     records_init(&pool->shelf_pool, config->max_arenas);
-    records_init(&pool->arena_pool, config->max_arenas);
+    records_init(&pool->arena_pool, arenas);
     pool->payers = take(pool, payers, sizeof(*pool->payers));
     pool->accounts = take(pool, payers * devices, sizeof(*pool->accounts));
     pool->orders = take(pool, payers * MAX_PLACEMENTS, sizeof(*pool->orders));
@@ -99,13 +118,11 @@ static bool take_payers(struct pool *pool)
     pool->evictions = take(pool, payers * payers, sizeof(*pool->evictions));
     pool->models = take(pool, config->max_models, sizeof(*pool->models));
     pool->shelves = take(pool, config->max_arenas, sizeof(*pool->shelves));
-    pool->arenas = take(pool, config->max_arenas, sizeof(*pool->arenas));
+    pool->arenas = take(pool, arenas, sizeof(*pool->arenas));
     for (pool->tournament_size = 1; pool->tournament_size < payers;)
         pool->tournament_size *= 2;
     for (uint32_t device = 0; device < devices; device++) {
         struct device *record = &pool->devices[device];
-        record->pages = record->free_pages = config->devices[device].pages;
-        record->watermark = config->devices[device].watermark;
         record->winners = take(pool, 2 * (uint64_t)pool->tournament_size, sizeof(uint32_t));
         if (!record->winners)
             return false;
@@ -189,6 +206,9 @@ int pool_create(const struct pool_config *config, struct pool **out_pool)
     pool->bytes = sizeof(*pool);
     pool->ending = LIST_EMPTY;
     pool->waiting = LIST_EMPTY;
+    pool->promoting = LIST_EMPTY;
+    pool->stamp = pool->cold_stamp = COLD_STAMPS;
+    tiers_init(pool);
     pool->taking_from = POOL_NONE;
     if (!take_blocks(pool) || !take_payers(pool) || !take_sequences(pool) || !take_scratch(pool)) {
         pool_destroy(pool); /* takes a half-built pool */
@@ -210,7 +230,7 @@ void pool_destroy(struct pool *pool)
         pool->wants,     pool->grow_rows,    pool->plan.steps, pool->givers,    pool->evictions};
     for (size_t i = 0; i < ARRAY_SIZE(memory); i++)
         memory_give(memory[i]);
-    for (uint32_t device = 0; device < POOL_MAX_DEVICES; device++)
+    for (uint32_t device = 0; device < MAX_DEVICES; device++)
         memory_give(pool->devices[device].winners);
     index_finish(&pool->key_index);
     index_finish(&pool->granule_index);

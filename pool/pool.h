@@ -164,7 +164,8 @@ struct pool_config {
     uint64_t max_tokens;          /* of all sequences together (16-token blocks) */
     uint32_t max_payers;          /* tenants and shared domains */
     uint32_t max_models;
-    uint32_t max_arenas; /* (domain, model, group) that were ever used, in each tier */
+    uint32_t max_arenas; /* (domain, model, group) that were ever used, in each tier: arena numbers
+                            are below max_arenas x tiers */
     uint32_t max_sessions;
     uint32_t max_transfers;
     uint32_t max_waiters;

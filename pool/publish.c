@@ -2,11 +2,13 @@
  * pool/publish.c - full blocks get their keys; what left the sliding windows is let go of.
  *
  * If a key already has a block (two engines filled the same), the table takes that one and its own
- * slot is free again; a mapped engine reads its tables itself, so it keeps its own, unpublished.
+ * slot is free again; a mapped engine reads its tables itself, so it keeps its own, unpublished. If
+ * that one is only below the device, the own block takes over its copies.
  */
 #include "pool/arena.h"
 #include "pool/arriving.h"
 #include "pool/block.h"
+#include "pool/demote.h"
 #include "pool/sequence.h"
 
 /* Where a key will stand in the index is asked for so much earlier: 72 ns a block, not 128. */
@@ -16,7 +18,7 @@ enum { KEYS_AHEAD = 12 };
 static void end_promise(struct pool *pool, const struct sequence *sequence, uint32_t block)
 {
     if (pool->blocks[block].is_promised &&
-        pool->blocks[block].link.next == sequence_id(pool, sequence))
+        pool->blocks[block].filler == sequence_id(pool, sequence))
         block_unpromise(pool, block);
 }
 
@@ -36,6 +38,28 @@ static void merge(struct pool *pool, struct sequence *sequence, uint32_t first, 
     pool->counters.merged++;
 }
 
+static enum pool_store store_of(const struct pool *pool, const struct sequence *sequence)
+{
+    return pool->sessions[sequence->session].store;
+}
+
+/* Whether the block is to be kept below the device. */
+static void store_wanted(const struct pool *pool, const struct sequence *sequence, uint32_t group,
+                         uint32_t position, struct naming *naming)
+{
+    const struct model *model = &pool->models[sequence->model];
+    uint64_t block_tokens = model->shape.block_tokens, prompt = sequence->num_prompt;
+    enum pool_store store = store_of(pool, sequence);
+
+    naming->is_unwanted = store == POOL_STORE_NONE;
+    naming->is_wanted = store == POOL_STORE_ALL;
+    if (store != POOL_STORE_PROMPT || (position + UINT64_C(1)) * block_tokens > prompt)
+        return;
+    /* The shortest hit of this prompt ends before its last token: see match.c. */
+    uint64_t hit = (prompt - 1) / block_tokens * block_tokens;
+    naming->is_wanted = position >= window_start(model, group, hit);
+}
+
 static void publish_one(struct pool *pool, struct sequence *sequence, uint32_t first,
                         uint32_t position, uint32_t group)
 {
@@ -50,16 +74,22 @@ static void publish_one(struct pool *pool, struct sequence *sequence, uint32_t f
         end_promise(pool, sequence, id);
         return;
     }
-    const struct pool_key *key = tokens_key_at(pool, sequence, first, position);
     const uint32_t *ids = tokens_ids_at(pool, sequence, first, position);
-    uint32_t found = block_find(pool, block->arena, key, ids);
-    if (found == NONE) {
-        block_publish(pool, id, key,
-                      position == 0 ? NULL : tokens_key_at(pool, sequence, first, position - 1),
-                      ids);
-    } else if (!sequence->is_mapped) {
+    struct naming naming = {
+        .key = tokens_key_at(pool, sequence, first, position),
+        .parent = position == 0 ? NULL : tokens_key_at(pool, sequence, first, position - 1),
+        .tokens = ids};
+    uint32_t found = block_find(pool, block->arena, naming.key, ids);
+    if (found == NONE || pool->blocks[found].slot[POOL_TIER_DEVICE] == NONE) {
+        if (pool->num_tiers > 1)
+            store_wanted(pool, sequence, group, position, &naming);
+        block_publish(pool, id, &naming);
+        if (pool->config.store_when == POOL_STORE_AT_ONCE)
+            demote_now(pool, id);
+    } else if (!sequence->is_mapped && pool->blocks[found].present & DEVICE_BIT) {
+        pool->blocks[found].is_unwanted |= store_of(pool, sequence) == POOL_STORE_NONE;
         merge(pool, sequence, first, position, group, found);
-    } else {
+    } else { /* a mapped engine reads its own; what is on its way here cannot be read yet */
         end_promise(pool, sequence, id);
     }
 }
@@ -78,7 +108,7 @@ static bool would_merge(struct pool *pool, const struct sequence *sequence, uint
                                     : block_find(pool, pool->blocks[id].arena,
                                                  tokens_key_at(pool, sequence, first, position),
                                                  tokens_ids_at(pool, sequence, first, position));
-        if (found != NONE && found != id)
+        if (found != NONE && found != id && pool->blocks[found].present & DEVICE_BIT)
             return true;
     }
     return false;
@@ -171,6 +201,8 @@ int pool_publish_up_to(struct pool *pool, struct pool_name name, uint64_t num_to
     if (id == NONE)
         return POOL_NOT_FOUND;
     struct sequence *sequence = &pool->sequences[id];
+    if (sequence->promotion.is_waiting)
+        return POOL_BUSY;
     if (!sequence->is_mapped || sequence->is_preempted || num_tokens > sequence->length ||
         (!sequence->is_filled && num_tokens < sequence->num_complete))
         return POOL_INVALID;
@@ -190,6 +222,8 @@ int pool_publish(struct pool *pool, struct pool_name name)
     if (id == NONE)
         return POOL_NOT_FOUND;
     struct sequence *sequence = &pool->sequences[id];
+    if (sequence->promotion.is_waiting)
+        return POOL_BUSY;
     if (sequence->is_preempted || !sequence->is_filled)
         return POOL_INVALID;
     if (sequence_is_busy(sequence))

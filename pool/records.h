@@ -4,9 +4,9 @@
  *   session ---< sequence >--- payer (tenant, domain), model
  *                   |  one table per layer group, in token order
  *                   v
- *                block: key, state, holds ---< place: a slot of the device (later: host, disk)
+ *                block: key, state, holds ---< place: one slot of a tier
  *                   |
- *                arena (domain, model, group): device slots, by granule
+ *                arena (domain, model, group, tier): slots, by granule
  *   transfer: one block, from a slot, to a slot
  *
  * Records live in arrays taken at start and are named by index; NONE is no record.
@@ -23,35 +23,36 @@
 enum block_state {
     BLOCK_GONE = 0, /* the record is free */
     BLOCK_PRIVATE,  /* being filled, or filled, in one or more tables; no key, not findable */
-    BLOCK_PUBLISHED /* has a key and is in the index; held, or in its arena's eviction list */
+    BLOCK_PUBLISHED /* has a key and is in the index; held, or at least one tier has it */
 };
 
-/* Tiers are rows: host and disk are added here. */
-enum tier { TIER_DEVICE, NUM_TIERS };
-
+/* Of a block in one tier. */
 enum place_state {
-    PLACE_ABSENT = 0, /* no copy there */
+    PLACE_ABSENT = 0, /* no copy there; or (it has a slot) the copy into it failed */
     PLACE_INCOMING,   /* a transfer writes it: cannot be read */
-    PLACE_PRESENT,    /* can be read */
-    PLACE_LEAVING     /* a transfer reads it, for the last time */
+    PLACE_PRESENT     /* can be read */
 };
 
-/* 64 bytes, and its token ids beside it: a hit touches these two lines. */
+/* 64 bytes, and its token ids beside it: a hit touches these two lines, and those of its slot. */
 struct block {
-    struct pool_key key; /* PUBLISHED; PRIVATE and promised: the key it will get */
-    struct link link;    /* evictable: the arena's eviction list. Promised: next is the filler */
-    uint64_t stamp : 48; /* when it became evictable; orders blocks of different arenas */
-    uint64_t state : 2;  /* enum block_state */
-    uint64_t place_state : 2;     /* of the device: enum place_state */
-    uint64_t is_promised : 1;     /* PRIVATE, in the index for single flight */
-    uint64_t is_evictable : 1;    /* in the eviction list */
-    uint64_t is_told_removed : 1; /* from before a clear: its key was removed and stored anew */
-    uint64_t : 9;
-    uint32_t holds;           /* table chunks that have it; see chunks.h */
-    uint32_t slot[NUM_TIERS]; /* slot record of each place */
-    uint16_t arena;
-    uint16_t num_readers; /* transfers that read it: it stays where it is, and is skipped */
-    uint32_t epoch;       /* of its arena's shelf when the slot was taken */
+    union {
+        struct pool_key key; /* PUBLISHED; PRIVATE and promised: the key it will get */
+        struct link link;    /* GONE */
+    };
+    uint32_t state : 2;           /* enum block_state */
+    uint32_t present : 3;         /* bit set of tiers: PLACE_PRESENT there */
+    uint32_t incoming : 3;        /* bit set of tiers: PLACE_INCOMING there */
+    uint32_t is_promised : 1;     /* PRIVATE, in the index for single flight */
+    uint32_t is_told_removed : 1; /* from before a clear: its key was removed and stored anew */
+    uint32_t is_wanted : 1;       /* somebody wants it to be stored below */
+    uint32_t is_unwanted : 1;     /* a publisher wants it not to be, whoever else does */
+    uint32_t is_reused : 1;       /* an allocation hit it */
+    uint32_t : 19;
+    uint32_t holds;                /* table chunks that have it; see chunks.h */
+    uint32_t slot[POOL_NUM_TIERS]; /* slot record of each place, or NONE */
+    uint32_t filler;               /* promised: the sequence that fills it */
+    uint32_t epoch;                /* of its arena's shelf when its first slot was taken */
+    uint16_t arena;                /* the device's, whether it has a slot there or not */
 };
 _Static_assert(sizeof(struct block) == 64, "one cache line");
 
@@ -60,10 +61,12 @@ enum granule_where { GRANULE_NOWHERE = 0, GRANULE_IDLE, GRANULE_IN_LIST, GRANULE
 
 /* Stands in the record of its lowest slot, and is named by that one's index. */
 struct granule {
-    uint64_t hottest : 48; /* waiting: the largest stamp of its blocks; idle: since when */
-    uint64_t arena : 16;
+    struct __attribute__((packed, aligned(4))) {
+        uint64_t hottest : 48; /* waiting: the largest stamp of its blocks; idle: since when */
+        uint64_t arena : 16;
+    };
     uint32_t index;           /* in the arena */
-    uint32_t num_busy : 30;   /* slots with a held, private or read block, or quarantined */
+    uint32_t num_busy : 30;   /* slots that are neither free nor cached */
     uint32_t where : 2;       /* enum granule_where */
     uint32_t num_cached : 30; /* slots with an evictable block that no transfer reads */
     uint32_t is_planned : 2;  /* scratch of plan.c */
@@ -74,21 +77,34 @@ struct granule {
         };
     };
 };
+
 enum slot_state {
     SLOT_FREE = 0,   /* in the arena's free list */
-    SLOT_TAKEN,      /* has a block */
-    SLOT_QUARANTINED /* somebody the core does not control may still touch it */
+    SLOT_TAKEN,      /* has a block, or will have one before the verb ends */
+    SLOT_QUARANTINED /* no block, but a transfer or somebody outside may still touch it */
 };
 
+enum { MAX_READERS = 2047 };
+
 struct slot {
-    uint32_t granule;         /* slot record of its granule's lowest slot */
-    uint32_t number;          /* block id in its arena: what tables hold */
-    uint32_t generation;      /* changes whenever the slot is given to another block */
-    uint32_t next_in_granule; /* the granule's slots, ascending */
-    uint32_t block;           /* TAKEN */
-    struct link link;         /* FREE: the arena's free list; QUARANTINED: its session's list */
-    uint32_t state;           /* enum slot_state */
-    struct granule first_of;  /* the granule whose lowest slot it is; all 0 if it is not */
+    uint64_t stamp : 48;       /* when it became evictable; orders slots of different arenas */
+    uint64_t state : 2;        /* enum slot_state */
+    uint64_t is_evictable : 1; /* in its arena's eviction list */
+    uint64_t is_incoming : 1;  /* a transfer writes it */
+    uint64_t is_passed : 1;    /* evictable: demote.c has looked at it */
+    uint64_t num_readers : 11; /* transfers that read it: it stays where it is, and is skipped */
+    uint32_t granule;          /* slot record of its granule's lowest slot */
+    uint32_t number;           /* block id in its arena: what tables hold */
+    uint32_t generation;       /* changes whenever the slot is given to another block */
+    uint32_t next_in_granule;  /* the granule's slots, ascending */
+    uint32_t block;            /* TAKEN */
+    /*
+     * FREE: the arena's free list. Evictable: the arena's eviction list. Written by a transfer:
+     * next is the transfer. QUARANTINED, by a transfer: prev is the session that it was taken
+     * from; else that session's list.
+     */
+    struct link link;
+    struct granule first_of; /* the granule whose lowest slot it is; all 0 if it is not */
 };
 _Static_assert(sizeof(struct slot) == 64,
                "one cache line: with one slot a granule, a hit touches it");
@@ -98,14 +114,18 @@ _Static_assert(sizeof(struct slot) == 64,
 struct arena {
     uint32_t shelf; /* its (domain, model) */
     uint16_t group;
-    uint16_t placement;
-    uint32_t pages, slots; /* of a granule */
-    struct list evictable; /* blocks, coldest first */
+    uint8_t placement;
+    uint8_t tier;          /* enum pool_tier */
+    uint32_t pages, slots; /* of a granule; no slots: the group is not kept in this tier */
+    struct list evictable; /* slots, coldest first */
     struct list free;      /* slots, next to be taken first */
     uint32_t num_free, num_evictable, num_held, num_reserved, num_quarantined;
     uint32_t num_stale;              /* evictable, from before a clear: at the head of the list */
     uint32_t num_granules, num_idle; /* committed; of them, without a block */
     uint32_t lowest_hint;            /* no granule index below it is unused */
+    uint32_t demote_next;  /* the first evictable slot that demote.c has not looked at, or NONE */
+    uint32_t num_passed;   /* those before it */
+    bool is_full;          /* the last block that was to be stored here found no slot */
     uint32_t batch;        /* last slot that this batch of a release put into the free list ... */
     uint64_t batch_number; /* ... if it is this batch */
     /* Scratch of plan.c, valid while plan_number is the plan's. */
@@ -116,12 +136,12 @@ struct arena {
     uint32_t fresh_next;                /* the first of them, while it is carried out */
 };
 
-/* What one domain has of one model: an arena for each group, and one epoch. */
+/* What one domain has of one model: an arena for each group in each tier, and one epoch. */
 struct shelf {
     pool_payer domain;
     pool_model model;
     uint32_t epoch;
-    uint32_t first_arena; /* its groups' arenas follow one another */
+    uint32_t first_arena; /* its groups' arenas follow one another, tier after tier */
     uint32_t next;        /* of the same domain */
 };
 
@@ -131,12 +151,34 @@ struct placement {
     struct list idle; /* granules without a block, idle longest first */
 };
 
+/* A device; or a tier below, which is one device more. */
 struct device {
+    enum pool_tier tier;
     uint64_t pages, watermark;
     uint64_t free_pages, idle_pages; /* uncommitted; in idle granules */
     uint64_t unheld_pages;           /* in granules of cached blocks only */
     uint64_t takeable_pages;         /* sum over payers of account_takeable() */
     uint32_t *winners;               /* tournament over payers by their share, see payer.c */
+};
+
+/* A tier that the pool has; the device tier is all devices. */
+struct tier {
+    bool is_there;
+    uint32_t mode;      /* enum pool_tier_mode */
+    uint32_t row;       /* its arenas in a shelf: how many tiers come before it */
+    uint32_t placement; /* below the device: of all its arenas */
+    uint32_t first_device, end_device;
+    uint64_t max_slots, num_slots; /* slot records: of the configuration; of its granules */
+    bool has_shared_granules;      /* some group has several blocks in a granule */
+    uint32_t granule_pages;        /* of all groups' granules, while they are the same */
+    bool has_mixed_pages;          /* they are not */
+    uint64_t total_weight;         /* of all payers */
+    uint64_t store_bytes;          /* being stored there */
+    int64_t store_credit;          /* bytes x 1000 that may be stored now */
+    uint64_t stores_started, stores_done, stores_failed;
+    uint64_t promotions_started, promotions_done, promotions_failed;
+    uint64_t hit_tokens, evictions;
+    uint64_t skipped[POOL_NUM_SKIPS];
 };
 
 /* ---- payers --------------------------------------------------------------------------------- */
@@ -156,7 +198,7 @@ struct granule_order {
 
 struct payer {
     bool is_domain;
-    struct pool_quota quota;
+    struct pool_quota quota[POOL_NUM_TIERS];
     uint32_t first_shelf;
     uint64_t evictions_suffered, evictions_caused;
     uint64_t query_tokens, hit_tokens;
@@ -182,6 +224,7 @@ struct session {
     uint32_t state;   /* enum session_state */
     bool is_manual_publish;
     bool is_attached;
+    enum pool_store store;
     uint32_t num_sequences;
     struct list sequences;   /* in the order in which they were made */
     struct list quarantined; /* slots */
@@ -201,6 +244,19 @@ struct growth {
     bool has_failed;
 };
 
+/* An allocation or resume that waits for blocks that are on their way up: see promote.c. */
+struct promotion {
+    bool is_waiting, is_resume;
+    struct link link;  /* of all that wait */
+    uint32_t transfer; /* whose waiter it is: that of its last block that is not present */
+    struct link in_transfer;
+    uint64_t cookie, deadline_ms;
+    uint64_t length;                     /* a resume's: tokens that it keeps */
+    uint64_t query_tokens;               /* what is counted once it is granted */
+    uint32_t hits[POOL_NUM_TIERS], lost; /* positions */
+    uint32_t num_positions;              /* all blocks at and behind it are present */
+};
+
 struct sequence {
     uint64_t id;
     pool_session session;
@@ -211,6 +267,7 @@ struct sequence {
     uint32_t epoch, shared_epoch;
     uint64_t length;        /* tokens */
     uint64_t num_complete;  /* tokens of which every layer has K and V */
+    uint64_t num_prompt;    /* tokens that were allocated, or preempted */
     uint32_t num_shared;    /* leading positions in the shared domain's arenas */
     uint32_t considered;    /* positions that publish has looked at */
     uint32_t num_promised;  /* positions below it may be promised to others: see arriving.h */
@@ -222,6 +279,7 @@ struct sequence {
     uint32_t step;        /* that it is in, or NONE */
     uint32_t num_waiters; /* requests that wait for what it fills */
     struct growth growth;
+    struct promotion promotion;
     uint32_t waiting_verb; /* enum waiting_verb */
     uint64_t waiting_argument, waiting_cookie;
 };
@@ -246,12 +304,20 @@ struct step {
     uint64_t layers_done[POOL_MAX_LAYERS / 64];
 };
 
+enum transfer_kind {
+    TRANSFER_COPY,   /* of a tail, on write: from one block to another, both on a device */
+    TRANSFER_DEMOTE, /* of a block, to a tier below */
+    TRANSFER_PROMOTE /* of a block, to the device */
+};
+
 struct transfer {
     struct link link;
     uint32_t generation; /* changes whenever the record is used again */
-    uint32_t from, to;   /* blocks */
+    uint32_t from, to;   /* slots; they lose their blocks if those do not wait */
+    uint32_t kind;       /* enum transfer_kind */
     uint64_t deadline_ms;
-    uint32_t sequence; /* that waits for it; NONE: nobody does any more */
+    uint32_t sequence;   /* COPY: that waits for it; NONE: nobody does any more */
+    struct list waiters; /* PROMOTE: sequences */
     bool is_used;
 };
 

@@ -98,6 +98,8 @@ static int do_truncate(struct pool *pool, uint32_t id, uint64_t num_tokens)
     table_truncate(pool, sequence, length);
     tokens_truncate(pool, sequence, num_tokens);
     sequence->num_complete = num_tokens;
+    if (sequence->num_prompt > num_tokens)
+        sequence->num_prompt = num_tokens;
     if (sequence->considered > full)
         sequence->considered = full;
     if (sequence->num_shared > length)
@@ -116,7 +118,7 @@ static int do_release(struct pool *pool, uint32_t id)
     return 0;
 }
 
-static int do_preempt(struct pool *pool, uint32_t id)
+void sequence_preempt(struct pool *pool, uint32_t id)
 {
     struct sequence *sequence = &pool->sequences[id];
 
@@ -126,6 +128,28 @@ static int do_preempt(struct pool *pool, uint32_t id)
     sequence->num_complete = sequence->length;
     sequence->considered = 0;
     sequence->num_shared = 0;
+}
+
+/* All its tokens so far count as prompt: what it published of them is to be kept below. */
+static void want_all(struct pool *pool, struct sequence *sequence)
+{
+    sequence->num_prompt = sequence->length;
+    if (pool->num_tiers == 1 || pool->sessions[sequence->session].store == POOL_STORE_NONE)
+        return;
+    (void)table_path(pool, sequence, 0);
+    for (uint32_t at = 0; at < sequence->num_positions; at++) {
+        for (uint32_t group = 0; group < num_groups_of(pool, sequence); group++) {
+            uint32_t block = table_at(pool, sequence, 0, at)[group].block;
+            if (block != NONE && block_is_published(pool, &pool->blocks[block]))
+                pool->blocks[block].is_wanted = 1;
+        }
+    }
+}
+
+static int do_preempt(struct pool *pool, uint32_t id)
+{
+    want_all(pool, &pool->sequences[id]);
+    sequence_preempt(pool, id);
     pool->counters.preemptions++;
     return 0;
 }
@@ -170,6 +194,8 @@ static int begin_verb(struct pool *pool, struct pool_name name, enum waiting_ver
         return POOL_NOT_FOUND;
     struct sequence *sequence = &pool->sequences[id];
     const struct step *step = step_of(pool, sequence);
+    if (sequence->promotion.is_waiting)
+        return POOL_BUSY;
     if (verb != WAITING_RELEASE && sequence->is_preempted)
         return POOL_INVALID;
     if (verb == WAITING_TRUNCATE &&
@@ -209,6 +235,8 @@ int pool_fill(struct pool *pool, struct pool_name name)
     if (id == NONE)
         return POOL_NOT_FOUND;
     struct sequence *sequence = &pool->sequences[id];
+    if (sequence->promotion.is_waiting)
+        return POOL_BUSY;
     if (sequence->is_preempted || sequence->is_filled || sequence->step != NONE)
         return POOL_INVALID;
     sequence->is_filled = true;
@@ -308,7 +336,8 @@ int pool_may_write(struct pool *pool, struct pool_name name, uint32_t group, uin
     for (uint32_t at = first; at < first + count; at++) {
         uint32_t block = table_at(pool, sequence, first, at)[group].block;
         if (block == NONE || pool->blocks[block].state != BLOCK_PRIVATE ||
-            pool->blocks[block].holds > 1 || pool->blocks[block].num_readers > 0)
+            pool->blocks[block].holds > 1 ||
+            block_slot(pool, &pool->blocks[block])->num_readers > 0)
             return POOL_INVALID;
     }
     return 0;

@@ -14,6 +14,8 @@ void sequence_destroy(struct pool *pool, uint32_t sequence);
 
 /* Lets go of all its blocks, the tails that are being copied too; ends its waiters with a miss. */
 void sequence_let_go(struct pool *pool, uint32_t sequence);
+/* The same; it keeps its tokens, all of them complete. */
+void sequence_preempt(struct pool *pool, uint32_t sequence);
 
 static inline uint32_t sequence_id(const struct pool *pool, const struct sequence *sequence)
 {
@@ -31,7 +33,8 @@ static inline bool sequence_is_stale(const struct pool *pool, const struct seque
 /* Something is under way that a new verb has to wait for. */
 static inline bool sequence_is_busy(const struct sequence *sequence)
 {
-    return sequence->is_growing || sequence->waiting_verb != WAITING_NONE;
+    return sequence->is_growing || sequence->promotion.is_waiting ||
+           sequence->waiting_verb != WAITING_NONE;
 }
 
 static inline struct step *step_of(const struct pool *pool, const struct sequence *sequence)

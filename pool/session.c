@@ -5,11 +5,12 @@
  * pool_advance(), a bounded number of blocks at a time, except those that a running attend still
  * writes.
  */
-#include "pool/arena.h"
 #include "pool/arriving.h"
-#include "pool/block.h"
 #include "pool/clear.h"
+#include "pool/demote.h"
 #include "pool/grow.h"
+#include "pool/place.h"
+#include "pool/promote.h"
 #include "pool/sequence.h"
 #include "pool/step.h"
 
@@ -78,6 +79,7 @@ int pool_session_end(struct pool *pool, pool_session id, bool is_attached, uint3
     session->is_attached = is_attached;
     list_push_tail(&pool->ending, session_links(pool), id);
     arriving_drop(pool, id);
+    promote_drop(pool, id);
     arriving_recheck(pool); /* those who wait for what it fills */
     for (uint32_t step = session->steps.head; step != NONE; step = next) {
         next = pool->steps[step].link.next;
@@ -148,7 +150,7 @@ static uint32_t session_advance(struct pool *pool, pool_session id, uint32_t max
 
     if (slot != NONE && !session->is_attached) {
         list_remove(&session->quarantined, LINKS(pool->slots, link), slot);
-        block_release_quarantine(pool, pool->slots[slot].block);
+        slot_end_quarantine(pool, slot);
         return 1;
     }
     if (sequence == NONE)
@@ -184,7 +186,11 @@ static uint32_t advance(struct pool *pool, uint32_t max_blocks)
 
 bool pool_advance(struct pool *pool, uint32_t max_blocks)
 {
-    return advance(pool, max_blocks) >= max_blocks;
+    uint32_t num_done = advance(pool, max_blocks);
+
+    if (num_done < max_blocks)
+        num_done += demote_ahead(pool, max_blocks - num_done);
+    return num_done >= max_blocks;
 }
 
 bool releases_advance(struct pool *pool)

@@ -35,12 +35,15 @@ static const struct counter {
     COUNTER(arriving_hits,        "of them, filled"),
     COUNTER(arriving_misses,      "of them, given up by the filler, or cancelled"),
     COUNTER(arriving_timeouts,    "of them, beyond their deadline"),
+    COUNTER(promotion_waits,      "allocations and resumes that waited for blocks from below"),
+    COUNTER(promotion_retries,    "of them, undone because a block was lost, or cleared"),
+    COUNTER(promotion_timeouts,   "of them, beyond their deadline"),
     COUNTER(steps,                "steps begun"),
     COUNTER(steps_abandoned,      "steps that ended without their tokens"),
 };
 /* clang-format on */
 
-/* Sums over all arenas, and over all granules not wholly in use. */
+/* Sums over all arenas of devices, and over all granules not wholly in use. */
 struct sums {
     uint64_t free, held, evictable, reserved, quarantined, granules;
 };
@@ -51,6 +54,8 @@ static struct sums sum_arenas(const struct pool *pool)
 
     for (uint32_t id = 0; id < pool->arena_pool.num_used; id++) {
         const struct arena *arena = &pool->arenas[id];
+        if (arena->tier != POOL_TIER_DEVICE)
+            continue;
         sums.free += arena->num_free;
         sums.held += arena->num_held;
         sums.evictable += arena->num_evictable;
@@ -68,6 +73,8 @@ static uint64_t partly_used_millipages(const struct pool *pool)
 
     for (uint32_t id = 0; id < pool->arena_pool.num_used; id++) {
         const struct arena *arena = &pool->arenas[id];
+        if (arena->tier != POOL_TIER_DEVICE)
+            continue;
         uint64_t free_in_use = arena->num_free - (uint64_t)arena->num_idle * arena->slots;
         millipages += free_in_use * arena->pages * 1000 / arena->slots;
     }
@@ -156,6 +163,7 @@ int pool_arena_describe(const struct pool *pool, uint32_t id,
     *out_description = (struct pool_arena_description){.domain = shelf->domain,
                                                        .model = shelf->model,
                                                        .group = arena->group,
+                                                       .tier = arena->tier,
                                                        .slots_per_granule = arena->slots,
                                                        .pages_per_granule = arena->pages,
                                                        .num_granules = arena->num_granules};
@@ -172,12 +180,10 @@ size_t pool_arena_order(const struct pool *pool, uint32_t id, enum pool_order or
     const struct arena *arena = &pool->arenas[id];
     uint32_t at = order == POOL_ORDER_FREE ? arena->free.head : arena->evictable.head;
     while (at != NONE) {
-        const struct slot *slot =
-            order == POOL_ORDER_FREE ? &pool->slots[at] : block_slot(pool, &pool->blocks[at]);
         if (count < max)
-            out[count] = slot->number;
+            out[count] = pool->slots[at].number;
         count++;
-        at = order == POOL_ORDER_FREE ? slot->link.next : pool->blocks[at].link.next;
+        at = pool->slots[at].link.next;
     }
     return count;
 }

@@ -45,6 +45,8 @@ static int row_check(const struct pool *pool, pool_session session, const struct
     if (id == NONE)
         return POOL_NOT_FOUND;
     const struct sequence *sequence = &pool->sequences[id];
+    if (sequence->promotion.is_waiting)
+        return POOL_BUSY;
     if (row->tokens.count == 0 || sequence->is_preempted || sequence->is_mapped ||
         pool->models[sequence->model].shape.num_layers == 0 || /* opaque: not attended */
         sequence->step != NONE)

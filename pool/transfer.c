@@ -1,32 +1,68 @@
 /* pool/transfer.c - one block moving, from one slot to another. */
 #include "pool/transfer.h"
 
-#include "pool/block.h"
+#include "pool/demote.h"
 #include "pool/grow.h"
+#include "pool/place.h"
+#include "pool/promote.h"
 #include "pool/step.h"
 
-void transfer_begin(struct pool *pool, uint32_t from, uint32_t to, uint32_t sequence)
+static struct transfer *begin(struct pool *pool, uint32_t from, uint32_t to,
+                              enum transfer_kind kind)
 {
     uint32_t id = record_take(&pool->transfer_pool, LINKS(pool->transfers, link));
 
     assert(id != NONE);
     struct transfer *transfer = &pool->transfers[id];
+    *transfer = (struct transfer){.generation = transfer->generation + 1,
+                                  .from = from,
+                                  .to = to,
+                                  .kind = kind,
+                                  .deadline_ms = UINT64_MAX,
+                                  .sequence = NONE,
+                                  .waiters = LIST_EMPTY,
+                                  .is_used = true};
+    place_pin(pool, from);
+    place_incoming(pool, to, id);
+    return transfer;
+}
+
+static struct pool_effect copy_effect(const struct pool *pool, const struct transfer *transfer)
+{
+    const struct slot *from = &pool->slots[transfer->from], *to = &pool->slots[transfer->to];
+
+    return (struct pool_effect){
+        .kind = POOL_EFFECT_COPY,
+        .transfer = public_id(transfer->generation, (uint32_t)(transfer - pool->transfers)),
+        .from_arena = granule_of_slot(pool, transfer->from)->arena,
+        .from_slot = from->number,
+        .arena = granule_of_slot(pool, transfer->to)->arena,
+        .slot = to->number,
+        .generation = to->generation};
+}
+
+void transfer_copy(struct pool *pool, uint32_t from, uint32_t to, uint32_t sequence)
+{
+    struct transfer *transfer = begin(pool, pool->blocks[from].slot[POOL_TIER_DEVICE],
+                                      pool->blocks[to].slot[POOL_TIER_DEVICE], TRANSFER_COPY);
     uint64_t timeout_ms = pool->config.transfer_timeout_ms;
-    *transfer =
-        (struct transfer){.generation = transfer->generation + 1,
-                          .from = from,
-                          .to = to,
-                          .deadline_ms = timeout_ms ? pool->now_ms + timeout_ms : UINT64_MAX,
-                          .sequence = sequence,
-                          .is_used = true};
-    block_pin(pool, from);
-    pool->blocks[to].place_state = PLACE_INCOMING;
-    emit(pool, &(struct pool_effect){.kind = POOL_EFFECT_COPY,
-                                     .transfer = public_id(transfer->generation, id),
-                                     .from_arena = pool->blocks[from].arena,
-                                     .from_slot = block_slot(pool, &pool->blocks[from])->number,
-                                     .arena = pool->blocks[to].arena,
-                                     .slot = block_slot(pool, &pool->blocks[to])->number});
+
+    transfer->sequence = sequence;
+    if (timeout_ms)
+        transfer->deadline_ms = pool->now_ms + timeout_ms;
+    const struct pool_effect effect = copy_effect(pool, transfer);
+    emit(pool, &effect);
+}
+
+void transfer_move(struct pool *pool, uint32_t from, uint32_t to, enum transfer_kind kind)
+{
+    uint32_t block = pool->slots[to].block;
+    struct pool_effect effect = copy_effect(pool, begin(pool, from, to, kind));
+
+    effect.key = &pool->blocks[block].key;
+    effect.form = block_form(pool, block);
+    effect.num_form = arena_form_words(pool, pool->blocks[block].arena);
+    emit(pool, &effect);
 }
 
 void transfers_forget(struct pool *pool, uint32_t sequence)
@@ -83,6 +119,21 @@ void transfers_tick(struct pool *pool)
     }
 }
 
+static void copy_ended(struct pool *pool, const struct transfer *transfer, int error)
+{
+    pool->counters.copies += error == 0;
+    pool->counters.failed_copies += error != 0;
+    place_arrived(pool, transfer->to, error == 0);
+    place_unpin(pool, transfer->from, false);
+    if (transfer->sequence == NONE)
+        return;
+
+    struct sequence *sequence = &pool->sequences[transfer->sequence];
+    sequence->growth.has_failed |= error != 0;
+    if (--sequence->growth.num_copies == 0)
+        copies_ended(pool, sequence, sequence->growth.has_failed ? POOL_FAILED : 0);
+}
+
 int pool_transfer_done(struct pool *pool, pool_transfer public, int error)
 {
     uint32_t id = (uint32_t) public;
@@ -96,16 +147,11 @@ int pool_transfer_done(struct pool *pool, pool_transfer public, int error)
     const struct transfer transfer = pool->transfers[id];
     pool->transfers[id].is_used = false;
     record_give(&pool->transfer_pool, LINKS(pool->transfers, link), id);
-    pool->counters.copies += error == 0;
-    pool->counters.failed_copies += error != 0;
-    block_arrived(pool, transfer.to, error == 0);
-    block_unpin(pool, transfer.from);
-    if (transfer.sequence == NONE)
-        return 0;
-
-    struct sequence *sequence = &pool->sequences[transfer.sequence];
-    sequence->growth.has_failed |= error != 0;
-    if (--sequence->growth.num_copies == 0)
-        copies_ended(pool, sequence, sequence->growth.has_failed ? POOL_FAILED : 0);
+    if (transfer.kind == TRANSFER_PROMOTE)
+        promote_ended(pool, &transfer, error);
+    else if (transfer.kind == TRANSFER_DEMOTE)
+        demote_ended(pool, &transfer, error);
+    else
+        copy_ended(pool, &transfer, error);
     return 0;
 }

@@ -10,7 +10,13 @@
 #include "pool/internal.h"
 
 /* Begins a copy of block @from into block @to, for which @sequence waits. A record is left. */
-void transfer_begin(struct pool *pool, uint32_t from, uint32_t to, uint32_t sequence);
+void transfer_copy(struct pool *pool, uint32_t from, uint32_t to, uint32_t sequence);
+/*
+ * Begins a copy of a block from one of its places to another, which it has a slot for already. A
+ * record is left. See demote.c and promote.c for what follows from its end.
+ */
+void transfer_move(struct pool *pool, uint32_t from_slot, uint32_t to_slot,
+                   enum transfer_kind kind);
 /* Ends the waiting of verbs whose copies are beyond their deadline. */
 void transfers_tick(struct pool *pool);
 /* @sequence does not wait for its transfers any more. */

@@ -111,7 +111,9 @@ static void shuffle_slots(struct bed *bed)
     for (uint32_t i = 0; i < num; i++) {
         if (pool->arenas[arena].free.head == NONE)
             (void)granule_open(pool, arena);
-        order[i] = block_create(pool, pool->arenas[arena].free.head);
+        uint32_t slot = pool->arenas[arena].free.head;
+        slot_take(pool, slot);
+        order[i] = block_create(pool, slot);
     }
     for (uint32_t i = num - 1; i > 0; i--) {
         uint32_t other = (uint32_t)(bed_random(bed) % (i + 1)), swap = order[i];
