@@ -289,7 +289,8 @@ struct disk_check {
 
 /*
  * Reads a directory or device that nobody has open and changes nothing. Calls @report (may be NULL)
- * for each problem. 0: read to the end, problems or not. Errors and @out_error as disk_open().
+ * for each problem. 0: read to the end, problems or not. -ENODATA: nothing was ever laid out in it.
+ * Other errors and @out_error as disk_open().
  */
 int disk_check(const char *path, bool with_data,
                void (*report)(void *state, const struct disk_problem *problem), void *state,

@@ -233,10 +233,11 @@ static void serve(struct disk_lane *lane)
     }
 }
 
-/* What the kernel has is waited for; what it has not is the owner's to drop. Headers go with their
- * blocks: a batch that was not begun is begun. */
+/* What the kernel has is waited for; what it has not is dropped, but for headers: those of blocks
+ * that are written, and those to be cleared. */
 static void drain(struct disk_lane *lane)
 {
+    take_incoming(lane);
     while (lane->num_in_kernel > 0 || lane->headers.waiting.head || lane->to_verify.head) {
         (void)blocks_work(lane);
         headers_start(lane);
