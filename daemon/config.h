@@ -60,6 +60,8 @@ struct config {
     /* memory */
     uint64_t pool_bytes, page_bytes, populate_bytes;
     uint64_t watermark_pages;
+    uint64_t keep;    /* enum keep_kind: who has the memory when the daemon ends */
+    uint64_t keep_ms; /* a holder without a daemon gives it up after this; 0: never */
 
     /* caps of the pool: struct pool_config */
     uint64_t max_blocks, max_block_tokens, max_sequences, max_sequence_blocks, max_tokens;

@@ -23,6 +23,7 @@
 #define MODE SETTING_MODE
 #define BOOL SETTING_BOOL
 #define PATH SETTING_PATH
+#define WORD SETTING_WORD
 
 /* clang-format off */
 const struct setting settings[] = {
@@ -36,6 +37,9 @@ const struct setting settings[] = {
     {"populate-bytes",      SIZE,     FIXED, AT(populate_bytes),      "0",           0, 64 * TiB, "of the pool: taken from the machine at start, in the background"},
     {"watermark-pages",     COUNT,    FIXED, AT(watermark_pages),     "4",           0, 1000000,  "pages that can still be had after an allocation, so that running sequences can grow"},
     {"private-mount",       BOOL,     FIXED, AT(private_mount),       "true",        0, 1,        "arenas on a private tmpfs mount; false takes the memfd fallback"},
+
+    {"keep",                WORD,     FIXED, AT(keep),                "auto|none|systemd|holder", 0, 3, "who keeps the memory while no daemon runs: systemd's descriptor store, a process of our own (holder), or the store where there is one (auto)"},
+    {"keep-time",           DURATION, FIXED, AT(keep_ms),             "10min",       0, 720 * HOUR, "that process gives the memory up after so long without a daemon; 0: never"},
 
     {"max-blocks",          COUNT,    FIXED, AT(max_blocks),          "262144",     64, 1 << 30,  "slots of all committed granules"},
     {"max-block-tokens",    COUNT,    FIXED, AT(max_block_tokens),    "64",          1, 65535,    "tokens of a block, of any model"},
@@ -125,6 +129,29 @@ static int number_parse(enum setting_kind kind, const char *value, uint64_t *out
     }
 }
 
+/* The next word of a list, and what is behind it; NULL: there is none. */
+static const char *next_word(const char *words, size_t *out_length)
+{
+    *out_length = strcspn(words, "|");
+    return words[*out_length] == '|' ? words + *out_length + 1 : NULL;
+}
+
+static int word_parse(const char *words, const char *value, uint64_t *out_number)
+{
+    uint64_t number = 0;
+
+    for (const char *word = words; word; number++) {
+        size_t length;
+        const char *next = next_word(word, &length);
+        if (strlen(value) == length && memcmp(word, value, length) == 0) {
+            *out_number = number;
+            return 0;
+        }
+        word = next;
+    }
+    return -EINVAL;
+}
+
 static int bool_parse(const char *value, bool *out)
 {
     if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
@@ -160,8 +187,10 @@ static int string_apply(const struct setting *setting, const char *value, struct
 static int number_apply(const struct setting *setting, const char *value, struct config *config)
 {
     uint64_t number;
+    int err = setting->kind == SETTING_WORD ? word_parse(setting->initial, value, &number)
+                                            : number_parse(setting->kind, value, &number);
 
-    if (number_parse(setting->kind, value, &number) < 0)
+    if (err < 0)
         return -EINVAL;
     if (number < setting->min || number > setting->max)
         return -EINVAL;
@@ -178,10 +207,21 @@ int setting_apply(const struct setting *setting, const char *value, struct confi
     return number_apply(setting, value, config);
 }
 
+void setting_default(const struct setting *setting, char out[SETTING_TEXT])
+{
+    size_t length = strlen(setting->initial);
+
+    if (setting->kind == SETTING_WORD)
+        (void)next_word(setting->initial, &length);
+    (void)snprintf(out, SETTING_TEXT, "%.*s", (int)length, setting->initial);
+}
+
 int settings_init(struct config *config)
 {
     for (size_t i = 0; i < num_settings; i++) {
-        int err = setting_apply(&settings[i], settings[i].initial, config);
+        char value[SETTING_TEXT];
+        setting_default(&settings[i], value);
+        int err = setting_apply(&settings[i], value, config);
         if (err)
             return err;
     }
@@ -215,6 +255,18 @@ static void number_format(enum setting_kind kind, uint64_t number, char out[VALU
     }
 }
 
+static void word_format(const struct setting *setting, uint64_t number, struct text *out)
+{
+    const char *word = setting->initial;
+    size_t length;
+
+    for (const char *next = next_word(word, &length); number > 0 && next; number--) {
+        word = next;
+        next = next_word(word, &length);
+    }
+    text_printf(out, "%.*s", (int)length, word);
+}
+
 void setting_format(const struct setting *setting, const struct config *config,
                     char out[SETTING_TEXT])
 {
@@ -225,6 +277,8 @@ void setting_format(const struct setting *setting, const struct config *config,
         text_add_json(&text, *string_of(setting, config));
     } else if (setting->kind == SETTING_BOOL) {
         text_add(&text, *bool_of(setting, config) ? "true" : "false");
+    } else if (setting->kind == SETTING_WORD) {
+        word_format(setting, *number_of(setting, config), &text);
     } else {
         number_format(setting->kind, *number_of(setting, config), number);
         text_add(&text, number);
@@ -237,12 +291,20 @@ void setting_expect(const struct setting *setting, char out[SETTING_TEXT])
         [SETTING_SIZE] = "a size",         [SETTING_COUNT] = "a number",
         [SETTING_DURATION] = "a duration", [SETTING_MODE] = "an octal file mode",
         [SETTING_BOOL] = "true or false",  [SETTING_PATH] = "an absolute path",
+        [SETTING_WORD] = "one of",
     };
     const char *form = forms[setting->kind];
     char least[VALUE_TEXT], most[VALUE_TEXT];
 
     if (setting->kind == SETTING_BOOL) {
         (void)snprintf(out, SETTING_TEXT, "%s", form);
+    } else if (setting->kind == SETTING_WORD) {
+        struct text text = text_init(out, SETTING_TEXT);
+        text_add(&text, form);
+        for (uint64_t word = 0; word <= setting->max; word++) {
+            text_add(&text, word == 0 ? " " : ", ");
+            word_format(setting, word, &text);
+        }
     } else if (is_string(setting)) {
         (void)snprintf(out, SETTING_TEXT, "%s of at most %llu bytes%s", form,
                        (unsigned long long)setting->max, setting->min == 0 ? ", or \"\"" : "");
