@@ -264,13 +264,14 @@ int config_print(const struct config *config, FILE *out)
 
 void config_print_help(FILE *out)
 {
-    char expected[SETTING_TEXT];
+    char expected[SETTING_TEXT], value[SETTING_TEXT];
 
     for (size_t i = 0; i < num_settings; i++) {
         const struct setting *setting = &settings[i];
+        setting_default(setting, value);
         setting_expect(setting, expected);
         (void)fprintf(out, "  %s: %s\n      %s\n      %s%s\n", setting->name,
-                      setting->initial[0] != '\0' ? setting->initial : "\"\"", setting->help,
-                      expected, setting->is_live ? "; SIGHUP changes it" : "");
+                      value[0] != '\0' ? value : "\"\"", setting->help, expected,
+                      setting->is_live ? "; SIGHUP changes it" : "");
     }
 }

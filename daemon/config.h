@@ -60,6 +60,8 @@ struct config {
     /* memory */
     uint64_t pool_bytes, page_bytes, populate_bytes;
     uint64_t watermark_pages;
+    uint64_t keep;    /* enum keep_kind: who has the memory when the daemon ends */
+    uint64_t keep_ms; /* a holder without a daemon gives it up after this; 0: never */
 
     /* tiers below the pool */
     uint64_t host_tier_bytes;

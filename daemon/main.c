@@ -1,6 +1,7 @@
 /* daemon/main.c - kvpoold: arguments, configuration, the server. */
 #include "daemon/capacity.h"
 #include "daemon/config.h"
+#include "daemon/hold.h"
 #include "daemon/log.h"
 #include "daemon/notify.h"
 #include "daemon/server.h"
@@ -89,6 +90,8 @@ int main(int argc, char **argv)
 
     if (argc > 1 && strcmp(argv[1], "capacity") == 0)
         return capacity_command(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "hold") == 0)
+        return hold_command(argc - 1, argv + 1);
     while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
         if (option == 'c') {
             path = optarg;

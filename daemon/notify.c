@@ -75,7 +75,7 @@ int notify_reloading(uint64_t now_us)
 
 /* ---- the descriptor store ------------------------------------------------------------------- */
 
-static bool is_name(const char *name)
+bool notify_is_name(const char *name)
 {
     static const char allowed[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
@@ -88,17 +88,32 @@ int notify_store(const char *name, const int *fds, size_t num_fds)
 {
     char state[NOTIFY_MAX_NAME + 32];
 
-    if (!is_name(name) || num_fds == 0 || num_fds > NOTIFY_MAX_FDS)
+    if (!notify_is_name(name) || num_fds == 0 || num_fds > NOTIFY_MAX_FDS)
         return -EINVAL;
-    (void)snprintf(state, sizeof(state), "FDSTORE=1\nFDNAME=%s", name);
+    (void)snprintf(state, sizeof(state), "FDSTORE=1\nFDPOLL=0\nFDNAME=%s", name);
     return send_state(state, fds, num_fds);
+}
+
+int notify_barrier(int *out_fd)
+{
+    int fds[2];
+
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return -errno;
+    int err = send_state("BARRIER=1", &fds[1], 1);
+    (void)close(fds[1]);
+    if (err)
+        (void)close(fds[0]);
+    else
+        *out_fd = fds[0];
+    return err;
 }
 
 int notify_forget(const char *name)
 {
     char state[NOTIFY_MAX_NAME + 32];
 
-    if (!is_name(name))
+    if (!notify_is_name(name))
         return -EINVAL;
     (void)snprintf(state, sizeof(state), "FDSTOREREMOVE=1\nFDNAME=%s", name);
     return notify_send(state);

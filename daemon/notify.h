@@ -19,10 +19,16 @@ int notify_reloading(uint64_t now_us);
 
 /*
  * Gives descriptors to the descriptor store, under a name of letters, digits, '-', '_' and '.'.
- * They outlive this process and come back to the next one. -EINVAL: a bad name or too many.
+ * They outlive this process and come back to the next one. They are not polled by the manager: a
+ * mount (O_PATH) cannot be, and would be refused. -EINVAL: a bad name or too many. -EAGAIN: later.
  */
 int notify_store(const char *name, const int *fds, size_t num_fds);
 int notify_forget(const char *name);
+bool notify_is_name(const char *name);
+
+/* @out_fd hangs up (POLLHUP) when the manager has done all that it was told before. To be closed by
+ * the caller. */
+int notify_barrier(int *out_fd);
 
 /*
  * Descriptors that the service manager handed to this process, once, at the start: close-on-exec,

@@ -25,81 +25,80 @@
 #define PATH SETTING_PATH
 #define WORD SETTING_WORD
 
-/* As enum pool_store_when and enum pool_store have them. */
-static const char *const store_whens[] = {"evicted", "second-use", "at-once", NULL};
-static const char *const stores[] = {"prompt", "none", "all", NULL};
-
 /* clang-format off */
 const struct setting settings[] = {
-    {"run-directory",       PATH,     FIXED, AT(run_directory),       "/run/kvpoold", 2, CONFIG_MAX_PATH, "sockets: session, request, operator, stats and http.sock", NULL},
-    {"state-directory",     PATH,     FIXED, AT(state_directory),     "/var/lib/kvpoold", 2, 256, "domain secrets, domains, models, epochs and the lock; one daemon a directory", NULL},
-    {"session-mode",        MODE,     FIXED, AT(session_mode),        "0666",      0,   0777, "file mode of the sockets of engines; uid and token say who a tenant is", NULL},
-    {"operator-mode",       MODE,     FIXED, AT(operator_mode),       "0600",      0,   0770, "file mode of the operator's sockets: operator, stats and http", NULL},
+    {"run-directory",       PATH,     FIXED, AT(run_directory),       "/run/kvpoold", 2, CONFIG_MAX_PATH, "sockets: session, request, operator, stats and http.sock"},
+    {"state-directory",     PATH,     FIXED, AT(state_directory),     "/var/lib/kvpoold", 2, 256, "domain secrets, domains, models, epochs and the lock; one daemon a directory"},
+    {"session-mode",        MODE,     FIXED, AT(session_mode),        "0666",      0,   0777, "file mode of the sockets of engines; uid and token say who a tenant is"},
+    {"operator-mode",       MODE,     FIXED, AT(operator_mode),       "0600",      0,   0770, "file mode of the operator's sockets: operator, stats and http"},
 
-    {"pool-bytes",          SIZE,     FIXED, AT(pool_bytes),          "1GiB",  1 * MiB, 64 * TiB, "memory of all arenas together: the ceiling, in whole pages", NULL},
-    {"page-bytes",          SIZE,     FIXED, AT(page_bytes),          "2MiB", 64 * KiB,  1 * GiB, "unit of the budget, a power of two: 2MiB (huge pages), or 64KiB for small pools", NULL},
-    {"populate-bytes",      SIZE,     FIXED, AT(populate_bytes),      "0",           0, 64 * TiB, "of the pool: taken from the machine at start, in the background", NULL},
-    {"watermark-pages",     COUNT,    FIXED, AT(watermark_pages),     "4",           0, 1000000,  "pages that can still be had after an allocation, so that running sequences can grow", NULL},
-    {"private-mount",       BOOL,     FIXED, AT(private_mount),       "true",        0, 1,        "arenas on a private tmpfs mount; false takes the memfd fallback", NULL},
+    {"pool-bytes",          SIZE,     FIXED, AT(pool_bytes),          "1GiB",  1 * MiB, 64 * TiB, "memory of all arenas together: the ceiling, in whole pages"},
+    {"page-bytes",          SIZE,     FIXED, AT(page_bytes),          "2MiB", 64 * KiB,  1 * GiB, "unit of the budget, a power of two: 2MiB (huge pages), or 64KiB for small pools"},
+    {"populate-bytes",      SIZE,     FIXED, AT(populate_bytes),      "0",           0, 64 * TiB, "of the pool: taken from the machine at start, in the background"},
+    {"watermark-pages",     COUNT,    FIXED, AT(watermark_pages),     "4",           0, 1000000,  "pages that can still be had after an allocation, so that running sequences can grow"},
+    {"private-mount",       BOOL,     FIXED, AT(private_mount),       "true",        0, 1,        "arenas on a private tmpfs mount; false takes the memfd fallback"},
 
-    {"host-tier-bytes",     SIZE,     FIXED, AT(host_tier_bytes),     "0",           0, 64 * TiB, "pinned memory below the pool, for what it evicts, in whole pages; 0: none", NULL},
-    {"disk-directory",      PATH,     FIXED, AT(disk_directory),      "",            0, 256,      "the disk tier: a directory for its file, or a block device; one daemon each", NULL},
-    {"disk-max-bytes",      SIZE,     FIXED, AT(disk_max_bytes),      "0",           0, UINT64_C(1) << 50, "hard ceiling of what is kept there, in physical bytes; needed with disk-directory", NULL},
-    {"disk-granule-bytes",  SIZE,     FIXED, AT(disk_granule_bytes),  "64MiB", 64 * KiB,  1 * GiB, "piece of the disk that blocks of one model and domain share, in whole 4KiB", NULL},
-    {"disk-min-block-bytes", SIZE,    FIXED, AT(disk_min_block_bytes), "64KiB", 4 * KiB,  1 * GiB, "smaller blocks take as much, in whole 4KiB: space for headers follows", NULL},
-    {"disk-max-block-bytes", SIZE,    FIXED, AT(disk_max_block_bytes), "4MiB",  4 * KiB,  1 * GiB, "larger blocks are not kept on disk; each buffer is that large", NULL},
-    {"disk-queue-depth",    COUNT,    FIXED, AT(disk_queue_depth),    "32",          1, 256,      "reads and writes that the disk has at a time; 8 more buffers", NULL},
-    {"disk-max-blocks",     COUNT,    FIXED, AT(disk_max_blocks),     "1048576",    64, 1 << 30,  "slots of all granules of the disk in use", NULL},
-    {"disk-deadline",       DURATION, FIXED, AT(disk_deadline_ms),    "10s",       100, HOUR,     "a read or write that takes longer has failed", NULL},
-    {"disk-direct",         BOOL,     FIXED, AT(disk_direct),         "true",        0, 1,        "O_DIRECT; false goes through the page cache: a fallback", NULL},
-    {"disk-io-uring",       BOOL,     FIXED, AT(disk_io_uring),       "true",        0, 1,        "io_uring; false takes threads: a fallback", NULL},
-    {"disk-optional",       BOOL,     FIXED, AT(disk_optional),       "false",       0, 1,        "go on without the disk tier where it cannot be opened: a fallback", NULL},
-    {"store-default",       WORD,     FIXED, AT(store_default),       "prompt",      0, 0,        "what of a session that says nothing is kept below the pool", stores},
-    {"store-when",          WORD,     FIXED, AT(store_when),          "evicted",     0, 0,        "when it is: ahead of eviction, when it is used again, or when it is published", store_whens},
-    {"store-bytes",         SIZE,     FIXED, AT(store_bytes),         "256MiB", 64 * KiB, 1 * TiB, "being stored in one tier at a time; over it blocks are skipped", NULL},
-    {"store-rate",          SIZE,     FIXED, AT(store_rate),          "0",           0, 1 * TiB,  "bytes stored on disk in a second at most, over it blocks are skipped; 0: no limit", NULL},
-    {"ahead-bytes",         SIZE,     FIXED, AT(ahead_bytes),         "0",           0, 64 * TiB, "the next so many bytes of the pool to be evicted have a copy below; 0: a sixteenth of it", NULL},
-    {"host-ahead-bytes",    SIZE,     FIXED, AT(host_ahead_bytes),    "0",           0, 64 * TiB, "the same of the host tier; 0: a sixteenth of it", NULL},
+    {"keep",                WORD,     FIXED, AT(keep),                "auto|none|systemd|holder", 0, 3, "who keeps the memory while no daemon runs: systemd's descriptor store, a process of our own (holder), or the store where there is one (auto)"},
+    {"keep-time",           DURATION, FIXED, AT(keep_ms),             "10min",       0, 720 * HOUR, "that process gives the memory up after so long without a daemon; 0: never"},
 
-    {"max-blocks",          COUNT,    FIXED, AT(max_blocks),          "262144",     64, 1 << 30,  "slots of all committed granules", NULL},
-    {"max-block-tokens",    COUNT,    FIXED, AT(max_block_tokens),    "64",          1, 65535,    "tokens of a block, of any model", NULL},
-    {"max-sequences",       COUNT,    FIXED, AT(max_sequences),       "4096",        1, 1 << 24,  "sequences, preempted ones included", NULL},
-    {"max-sequence-blocks", COUNT,    FIXED, AT(max_sequence_blocks), "16384",       1, 1 << 24,  "blocks of one sequence", NULL},
-    {"max-tokens",          COUNT,    FIXED, AT(max_tokens),          "16777216",   16, UINT64_C(1) << 40, "tokens of all sequences together", NULL},
-    {"max-payers",          COUNT,    FIXED, AT(max_payers),          "256",         1, CONFIG_MAX_TENANTS + CONFIG_MAX_DOMAINS, "tenants and shared domains, those that a reload adds included", NULL},
-    {"max-models",          COUNT,    FIXED, AT(max_models),          "64",          1, 4096,     "registered models", NULL},
-    {"max-arenas",          COUNT,    FIXED, AT(max_arenas),          "512",         1, 65536,    "(domain, model, group) that are ever used", NULL},
-    {"max-transfers",       COUNT,    FIXED, AT(max_transfers),       "4096",        1, 1 << 20,  "blocks being copied at a time", NULL},
-    {"max-waiters",         COUNT,    FIXED, AT(max_waiters),         "4096",        1, 1 << 20,  "requests that wait for another sequence's fill", NULL},
-    {"max-steps",           COUNT,    FIXED, AT(max_steps),           "256",         1, 65536,    "steps open at a time, of all sessions", NULL},
-    {"max-step-rows",       COUNT,    FIXED, AT(max_step_rows),       "1024",        1, 65536,    "sequences of one step", NULL},
+    {"host-tier-bytes",     SIZE,     FIXED, AT(host_tier_bytes),     "0",           0, 64 * TiB, "pinned memory below the pool, for what it evicts, in whole pages; 0: none"},
+    {"disk-directory",      PATH,     FIXED, AT(disk_directory),      "",            0, 256,      "the disk tier: a directory for its file, or a block device; one daemon each"},
+    {"disk-max-bytes",      SIZE,     FIXED, AT(disk_max_bytes),      "0",           0, UINT64_C(1) << 50, "hard ceiling of what is kept there, in physical bytes; needed with disk-directory"},
+    {"disk-granule-bytes",  SIZE,     FIXED, AT(disk_granule_bytes),  "64MiB", 64 * KiB,  1 * GiB, "piece of the disk that blocks of one model and domain share, in whole 4KiB"},
+    {"disk-min-block-bytes", SIZE,    FIXED, AT(disk_min_block_bytes), "64KiB", 4 * KiB,  1 * GiB, "smaller blocks take as much, in whole 4KiB: space for headers follows"},
+    {"disk-max-block-bytes", SIZE,    FIXED, AT(disk_max_block_bytes), "4MiB",  4 * KiB,  1 * GiB, "larger blocks are not kept on disk; each buffer is that large"},
+    {"disk-queue-depth",    COUNT,    FIXED, AT(disk_queue_depth),    "32",          1, 256,      "reads and writes that the disk has at a time; 8 more buffers"},
+    {"disk-max-blocks",     COUNT,    FIXED, AT(disk_max_blocks),     "1048576",    64, 1 << 30,  "slots of all granules of the disk in use"},
+    {"disk-deadline",       DURATION, FIXED, AT(disk_deadline_ms),    "10s",       100, HOUR,     "a read or write that takes longer has failed"},
+    {"disk-direct",         BOOL,     FIXED, AT(disk_direct),         "true",        0, 1,        "O_DIRECT; false goes through the page cache: a fallback"},
+    {"disk-io-uring",       BOOL,     FIXED, AT(disk_io_uring),       "true",        0, 1,        "io_uring; false takes threads: a fallback"},
+    {"disk-optional",       BOOL,     FIXED, AT(disk_optional),       "false",       0, 1,        "go on without the disk tier where it cannot be opened: a fallback"},
+    {"store-default",       WORD,     FIXED, AT(store_default),       "prompt|none|all", 0, 2,    "what of a session that says nothing is kept below the pool"},
+    {"store-when",          WORD,     FIXED, AT(store_when),          "evicted|second-use|at-once", 0, 2, "when it is: ahead of eviction, when it is used again, or when it is published"},
+    {"store-bytes",         SIZE,     FIXED, AT(store_bytes),         "256MiB", 64 * KiB, 1 * TiB, "being stored in one tier at a time; over it blocks are skipped"},
+    {"store-rate",          SIZE,     FIXED, AT(store_rate),          "0",           0, 1 * TiB,  "bytes stored on disk in a second at most, over it blocks are skipped; 0: no limit"},
+    {"ahead-bytes",         SIZE,     FIXED, AT(ahead_bytes),         "0",           0, 64 * TiB, "the next so many bytes of the pool to be evicted have a copy below; 0: a sixteenth of it"},
+    {"host-ahead-bytes",    SIZE,     FIXED, AT(host_ahead_bytes),    "0",           0, 64 * TiB, "the same of the host tier; 0: a sixteenth of it"},
 
-    {"max-sessions",        COUNT,    FIXED, AT(max_sessions),        "256",         1, 65536,    "live engines", NULL},
-    {"max-tenant-sessions", COUNT,    LIVE,  AT(max_tenant_sessions), "64",          1, 65536,    "live engines of one tenant", NULL},
-    {"max-attached",        COUNT,    FIXED, AT(max_attached),        "16",          0, 1024,     "further processes, of all sessions together, that map arenas", NULL},
-    {"staging-bytes",       SIZE,     FIXED, AT(staging_bytes),       "64MiB", 64 * KiB,  4 * GiB, "data region of a session's staging memory, at most", NULL},
-    {"staging-min-bytes",   SIZE,     FIXED, AT(staging_min_bytes),   "1MiB",  64 * KiB,  4 * GiB, "what a session gets at least", NULL},
-    {"worker-threads",      COUNT,    FIXED, AT(worker_threads),      "0",           0, 1024,     "threads for large attends; 0: one less than there are CPUs", NULL},
-    {"spin-us",             COUNT,    LIVE,  AT(spin_us),             "50",          0, 10000,    "microseconds that rings are polled before the daemon sleeps", NULL},
-    {"hello",               DURATION, FIXED, AT(hello_ms),            "5s",        100, 60000,    "a connection says hello within this time", NULL},
-    {"deadline",            DURATION, LIVE,  AT(deadline_ms),         "30s",        10, HOUR,     "of a request that names none", NULL},
-    {"max-deadline",        DURATION, LIVE,  AT(max_deadline_ms),     "10min",      10, HOUR,     "longer ones are cut to this", NULL},
-    {"drain",               DURATION, LIVE,  AT(drain_ms),            "10s",         0, HOUR,     "sessions may end by themselves for so long after SIGTERM", NULL},
-    {"credits",             COUNT,    FIXED, AT(credits),             "256",         1, 65536,    "outstanding requests of a session", NULL},
-    {"message-bytes",       SIZE,     FIXED, AT(message_bytes),       "16MiB", 64 * KiB, 1 * GiB, "of one frame", NULL},
-    {"session-queue-bytes", SIZE,     FIXED, AT(session_queue_bytes), "64MiB", 64 * KiB, 64 * GiB, "of one session's queued requests and replies", NULL},
-    {"queue-bytes",         SIZE,     FIXED, AT(queue_bytes),         "512MiB", 1 * MiB,  1 * TiB, "of all queued requests and replies", NULL},
+    {"max-blocks",          COUNT,    FIXED, AT(max_blocks),          "262144",     64, 1 << 30,  "slots of all committed granules"},
+    {"max-block-tokens",    COUNT,    FIXED, AT(max_block_tokens),    "64",          1, 65535,    "tokens of a block, of any model"},
+    {"max-sequences",       COUNT,    FIXED, AT(max_sequences),       "4096",        1, 1 << 24,  "sequences, preempted ones included"},
+    {"max-sequence-blocks", COUNT,    FIXED, AT(max_sequence_blocks), "16384",       1, 1 << 24,  "blocks of one sequence"},
+    {"max-tokens",          COUNT,    FIXED, AT(max_tokens),          "16777216",   16, UINT64_C(1) << 40, "tokens of all sequences together"},
+    {"max-payers",          COUNT,    FIXED, AT(max_payers),          "256",         1, CONFIG_MAX_TENANTS + CONFIG_MAX_DOMAINS, "tenants and shared domains, those that a reload adds included"},
+    {"max-models",          COUNT,    FIXED, AT(max_models),          "64",          1, 4096,     "registered models"},
+    {"max-arenas",          COUNT,    FIXED, AT(max_arenas),          "512",         1, 65536,    "(domain, model, group) that are ever used"},
+    {"max-transfers",       COUNT,    FIXED, AT(max_transfers),       "4096",        1, 1 << 20,  "blocks being copied at a time"},
+    {"max-waiters",         COUNT,    FIXED, AT(max_waiters),         "4096",        1, 1 << 20,  "requests that wait for another sequence's fill"},
+    {"max-steps",           COUNT,    FIXED, AT(max_steps),           "256",         1, 65536,    "steps open at a time, of all sessions"},
+    {"max-step-rows",       COUNT,    FIXED, AT(max_step_rows),       "1024",        1, 65536,    "sequences of one step"},
 
-    {"http",                BOOL,     FIXED, AT(http),                "true",        0, 1,        "/metrics, /stats.json, /healthz and /readyz on http.sock in the run directory", NULL},
-    {"http-port",           COUNT,    FIXED, AT(http_port),           "0",           0, 65535,    "the same on this port of 127.0.0.1, with a token; 0: not", NULL},
-    {"http-token-file",     PATH,     FIXED, AT(http_token_file),     "",            0, 256,      "one line, 16 to 128 bytes, not readable by others: `Authorization: Bearer` of the port", NULL},
-    {"http-connections",    COUNT,    FIXED, AT(http_connections),    "32",          1, 1024,     "open connections, on the socket and on the port each", NULL},
-    {"stats",               DURATION, FIXED, AT(stats_ms),            "1s",        100, 60000,    "between two snapshots", NULL},
-    {"event-queue",         COUNT,    FIXED, AT(event_queue),         "1000",        1, 1000000,  "messages kept for a slow subscriber of the stats socket", NULL},
-    {"metric-tenants",      COUNT,    FIXED, AT(metric_tenants),      "32",          1, 256,      "tenants and domains with metrics of their own; the rest is summed up as `other`", NULL},
-    {"log-json",            BOOL,     LIVE,  AT(log_json),            "false",       0, 1,        "log lines are JSON objects", NULL},
-    {"log-rate",            COUNT,    LIVE,  AT(log_rate),            "20",          0, 100000,   "lines a second of one kind of event; 0: no limit", NULL},
-    {"strict",              BOOL,     FIXED, AT(strict),              "false",       0, 1,        "refuse to start where a fallback would be taken", NULL},
+    {"max-sessions",        COUNT,    FIXED, AT(max_sessions),        "256",         1, 65536,    "live engines"},
+    {"max-tenant-sessions", COUNT,    LIVE,  AT(max_tenant_sessions), "64",          1, 65536,    "live engines of one tenant"},
+    {"max-attached",        COUNT,    FIXED, AT(max_attached),        "16",          0, 1024,     "further processes, of all sessions together, that map arenas"},
+    {"staging-bytes",       SIZE,     FIXED, AT(staging_bytes),       "64MiB", 64 * KiB,  4 * GiB, "data region of a session's staging memory, at most"},
+    {"staging-min-bytes",   SIZE,     FIXED, AT(staging_min_bytes),   "1MiB",  64 * KiB,  4 * GiB, "what a session gets at least"},
+    {"worker-threads",      COUNT,    FIXED, AT(worker_threads),      "0",           0, 1024,     "threads for large attends; 0: one less than there are CPUs"},
+    {"spin-us",             COUNT,    LIVE,  AT(spin_us),             "50",          0, 10000,    "microseconds that rings are polled before the daemon sleeps"},
+    {"hello",               DURATION, FIXED, AT(hello_ms),            "5s",        100, 60000,    "a connection says hello within this time"},
+    {"deadline",            DURATION, LIVE,  AT(deadline_ms),         "30s",        10, HOUR,     "of a request that names none"},
+    {"max-deadline",        DURATION, LIVE,  AT(max_deadline_ms),     "10min",      10, HOUR,     "longer ones are cut to this"},
+    {"drain",               DURATION, LIVE,  AT(drain_ms),            "10s",         0, HOUR,     "sessions may end by themselves for so long after SIGTERM"},
+    {"credits",             COUNT,    FIXED, AT(credits),             "256",         1, 65536,    "outstanding requests of a session"},
+    {"message-bytes",       SIZE,     FIXED, AT(message_bytes),       "16MiB", 64 * KiB, 1 * GiB, "of one frame"},
+    {"session-queue-bytes", SIZE,     FIXED, AT(session_queue_bytes), "64MiB", 64 * KiB, 64 * GiB, "of one session's queued requests and replies"},
+    {"queue-bytes",         SIZE,     FIXED, AT(queue_bytes),         "512MiB", 1 * MiB,  1 * TiB, "of all queued requests and replies"},
+
+    {"http",                BOOL,     FIXED, AT(http),                "true",        0, 1,        "/metrics, /stats.json, /healthz and /readyz on http.sock in the run directory"},
+    {"http-port",           COUNT,    FIXED, AT(http_port),           "0",           0, 65535,    "the same on this port of 127.0.0.1, with a token; 0: not"},
+    {"http-token-file",     PATH,     FIXED, AT(http_token_file),     "",            0, 256,      "one line, 16 to 128 bytes, not readable by others: `Authorization: Bearer` of the port"},
+    {"http-connections",    COUNT,    FIXED, AT(http_connections),    "32",          1, 1024,     "open connections, on the socket and on the port each"},
+    {"stats",               DURATION, FIXED, AT(stats_ms),            "1s",        100, 60000,    "between two snapshots"},
+    {"event-queue",         COUNT,    FIXED, AT(event_queue),         "1000",        1, 1000000,  "messages kept for a slow subscriber of the stats socket"},
+    {"metric-tenants",      COUNT,    FIXED, AT(metric_tenants),      "32",          1, 256,      "tenants and domains with metrics of their own; the rest is summed up as `other`"},
+    {"log-json",            BOOL,     LIVE,  AT(log_json),            "false",       0, 1,        "log lines are JSON objects"},
+    {"log-rate",            COUNT,    LIVE,  AT(log_rate),            "20",          0, 100000,   "lines a second of one kind of event; 0: no limit"},
+    {"strict",              BOOL,     FIXED, AT(strict),              "false",       0, 1,        "refuse to start where a fallback would be taken"},
 };
 /* clang-format on */
 const size_t num_settings = sizeof(settings) / sizeof(settings[0]);
@@ -149,6 +148,29 @@ static int number_parse(enum setting_kind kind, const char *value, uint64_t *out
     }
 }
 
+/* The next word of a list, and what is behind it; NULL: there is none. */
+static const char *next_word(const char *words, size_t *out_length)
+{
+    *out_length = strcspn(words, "|");
+    return words[*out_length] == '|' ? words + *out_length + 1 : NULL;
+}
+
+static int word_parse(const char *words, const char *value, uint64_t *out_number)
+{
+    uint64_t number = 0;
+
+    for (const char *word = words; word; number++) {
+        size_t length;
+        const char *next = next_word(word, &length);
+        if (strlen(value) == length && memcmp(word, value, length) == 0) {
+            *out_number = number;
+            return 0;
+        }
+        word = next;
+    }
+    return -EINVAL;
+}
+
 static int bool_parse(const char *value, bool *out)
 {
     if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
@@ -184,24 +206,15 @@ static int string_apply(const struct setting *setting, const char *value, struct
 static int number_apply(const struct setting *setting, const char *value, struct config *config)
 {
     uint64_t number;
+    int err = setting->kind == SETTING_WORD ? word_parse(setting->initial, value, &number)
+                                            : number_parse(setting->kind, value, &number);
 
-    if (number_parse(setting->kind, value, &number) < 0)
+    if (err < 0)
         return -EINVAL;
     if (number < setting->min || number > setting->max)
         return -EINVAL;
     *number_of(setting, config) = number;
     return 0;
-}
-
-static int word_apply(const struct setting *setting, const char *value, struct config *config)
-{
-    for (uint64_t at = 0; setting->words[at]; at++) {
-        if (strcmp(setting->words[at], value) != 0)
-            continue;
-        *number_of(setting, config) = at;
-        return 0;
-    }
-    return -EINVAL;
 }
 
 int setting_apply(const struct setting *setting, const char *value, struct config *config)
@@ -210,15 +223,24 @@ int setting_apply(const struct setting *setting, const char *value, struct confi
         return string_apply(setting, value, config);
     if (setting->kind == SETTING_BOOL)
         return bool_parse(value, bool_of(setting, config));
-    if (setting->kind == SETTING_WORD)
-        return word_apply(setting, value, config);
     return number_apply(setting, value, config);
+}
+
+void setting_default(const struct setting *setting, char out[SETTING_TEXT])
+{
+    size_t length = strlen(setting->initial);
+
+    if (setting->kind == SETTING_WORD)
+        (void)next_word(setting->initial, &length);
+    (void)snprintf(out, SETTING_TEXT, "%.*s", (int)length, setting->initial);
 }
 
 int settings_init(struct config *config)
 {
     for (size_t i = 0; i < num_settings; i++) {
-        int err = setting_apply(&settings[i], settings[i].initial, config);
+        char value[SETTING_TEXT];
+        setting_default(&settings[i], value);
+        int err = setting_apply(&settings[i], value, config);
         if (err)
             return err;
     }
@@ -252,6 +274,18 @@ static void number_format(enum setting_kind kind, uint64_t number, char out[VALU
     }
 }
 
+static void word_format(const struct setting *setting, uint64_t number, struct text *out)
+{
+    const char *word = setting->initial;
+    size_t length;
+
+    for (const char *next = next_word(word, &length); number > 0 && next; number--) {
+        word = next;
+        next = next_word(word, &length);
+    }
+    text_printf(out, "%.*s", (int)length, word);
+}
+
 void setting_format(const struct setting *setting, const struct config *config,
                     char out[SETTING_TEXT])
 {
@@ -263,7 +297,7 @@ void setting_format(const struct setting *setting, const struct config *config,
     } else if (setting->kind == SETTING_BOOL) {
         text_add(&text, *bool_of(setting, config) ? "true" : "false");
     } else if (setting->kind == SETTING_WORD) {
-        text_add(&text, setting->words[*number_of(setting, config)]);
+        word_format(setting, *number_of(setting, config), &text);
     } else {
         number_format(setting->kind, *number_of(setting, config), number);
         text_add(&text, number);
@@ -286,8 +320,10 @@ void setting_expect(const struct setting *setting, char out[SETTING_TEXT])
     } else if (setting->kind == SETTING_WORD) {
         struct text text = text_init(out, SETTING_TEXT);
         text_add(&text, form);
-        for (size_t at = 0; setting->words[at]; at++)
-            text_printf(&text, "%s %s", at > 0 ? "," : "", setting->words[at]);
+        for (uint64_t word = 0; word <= setting->max; word++) {
+            text_add(&text, word == 0 ? " " : ", ");
+            word_format(setting, word, &text);
+        }
     } else if (is_string(setting)) {
         (void)snprintf(out, SETTING_TEXT, "%s of at most %llu bytes%s", form,
                        (unsigned long long)setting->max, setting->min == 0 ? ", or \"\"" : "");

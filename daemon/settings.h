@@ -15,7 +15,7 @@ enum setting_kind {
     SETTING_MODE,     /* octal: 0600 */
     SETTING_BOOL,     /* true, false */
     SETTING_PATH,     /* absolute; "" where @min is 0 */
-    SETTING_WORD      /* one of the row's @words: its number, uint64_t */
+    SETTING_WORD      /* one of those of @initial, which are parted by '|'; its number, from 0 */
 };
 
 struct setting {
@@ -23,10 +23,9 @@ struct setting {
     enum setting_kind kind;
     bool is_live;  /* reloadable: SIGHUP changes it */
     size_t offset; /* in struct config: uint64_t, bool or char * by kind */
-    const char *initial;
+    const char *initial; /* of a SETTING_WORD: all of its words, the first one is the default */
     uint64_t min, max; /* of the value; of a path or string, its bytes */
     const char *help;
-    const char *const *words; /* ends with NULL */
 };
 
 extern const struct setting settings[];
@@ -38,6 +37,9 @@ enum { SETTING_TEXT = 600 };
 
 /* 0, -EINVAL (setting_expect() says what it should be), or -ENOMEM. */
 int setting_apply(const struct setting *setting, const char *value, struct config *config);
+
+/* What stands for it in a file that does not name it. */
+void setting_default(const struct setting *setting, char out[SETTING_TEXT]);
 
 /* All of them at their defaults: 0 or -ENOMEM. @config is zeroed before. */
 int settings_init(struct config *config);

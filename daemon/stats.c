@@ -259,6 +259,18 @@ int stats_add_fallback(struct stats *stats, const char *name, const char *cost, 
     return 0;
 }
 
+void stats_drop_fallback(struct stats *stats, const char *name)
+{
+    for (size_t i = 0; i < stats->num_fallbacks; i++) {
+        if (strcmp(stats->fallbacks[i].name, name) != 0)
+            continue;
+        stats->num_fallbacks--;
+        memmove(&stats->fallbacks[i], &stats->fallbacks[i + 1],
+                (stats->num_fallbacks - i) * sizeof(stats->fallbacks[0]));
+        return;
+    }
+}
+
 size_t stats_fallbacks(const struct stats *stats, struct gpu_fallback *out, size_t max)
 {
     const struct gpu_device *device = stats->options.device;

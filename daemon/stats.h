@@ -73,6 +73,9 @@ int stats_add_payer(struct stats *stats, pool_payer payer, const char *name, boo
  */
 int stats_add_fallback(struct stats *stats, const char *name, const char *cost, int reason);
 
+/* It is over. One that was not there is no mistake. */
+void stats_drop_fallback(struct stats *stats, const char *name);
+
 /* The device's and the daemon's own. Strict daemons refuse to start unless it is 0. */
 struct gpu_fallback;
 size_t stats_fallbacks(const struct stats *stats, struct gpu_fallback *out, size_t max);

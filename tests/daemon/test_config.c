@@ -1,6 +1,7 @@
 /* tests/daemon/test_config.c - what daemon/config.h promises: defaults, bounds, every mistake
  * named. */
 #include "daemon/config.h"
+#include "daemon/keep.h"
 #include "daemon/settings.h"
 #include "tests/daemon/files.h"
 
@@ -61,7 +62,9 @@ static void every_default_is_within_its_own_bounds(void **state)
     (void)state;
     for (size_t i = 0; i < num_settings; i++) {
         struct config config = {0};
-        assert_int_equal(setting_apply(&settings[i], settings[i].initial, &config), 0);
+        char value[SETTING_TEXT];
+        setting_default(&settings[i], value);
+        assert_int_equal(setting_apply(&settings[i], value, &config), 0);
         assert_true(strlen(settings[i].help) > 10);
         assert_ptr_equal(setting_find(settings[i].name), &settings[i]);
         settings_finish(&config);
@@ -121,6 +124,31 @@ static void bounds_are_inclusive(void **state)
         (void)snprintf(value, sizeof(value), "%lld", (long long)setting->min - 1);
         assert_int_equal(setting_apply(setting, value, &config), -EINVAL);
     }
+}
+
+static void a_word_is_one_of_a_list(void **state)
+{
+    static const char *const words[] = {"auto", "none", "systemd", "holder"};
+    static const char *const others[] = {"", "aut", "autos", "auto|none", "|", "Auto", "0"};
+    const struct setting *setting = setting_find("keep");
+    struct config config = {0};
+    char text[SETTING_TEXT];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+        assert_int_equal(setting_apply(setting, words[i], &config), 0);
+        assert_int_equal(config.keep, i);
+        setting_format(setting, &config, text);
+        assert_string_equal(text, words[i]);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+        assert_int_equal(setting_apply(setting, others[i], &config), -EINVAL);
+    assert_int_equal(config.keep, 3);
+    setting_expect(setting, text);
+    assert_string_equal(text, "one of auto, none, systemd, holder");
+    setting_default(setting, text);
+    assert_string_equal(text, "auto");
+    assert_int_equal(setting->max + 1, NUM_KEEP_KINDS);
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */
@@ -421,6 +449,7 @@ int main(void)
         cmocka_unit_test(the_table_covers_the_struct),
         cmocka_unit_test(no_file_gives_the_defaults),
         cmocka_unit_test(bounds_are_inclusive),
+        cmocka_unit_test(a_word_is_one_of_a_list),
         cmocka_unit_test(a_whole_file_is_read),
         cmocka_unit_test(what_is_printed_is_read_back),
         cmocka_unit_test(a_path_may_have_any_printable_byte),

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -96,7 +97,7 @@ static void descriptors_are_kept_under_their_name(void **state)
     manager_start(&manager);
     assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
     assert_int_equal(notify_store("arena-1", pipe_fds, 2), 0);
-    assert_string_equal(manager_hear(&manager), "FDSTORE=1\nFDNAME=arena-1");
+    assert_string_equal(manager_hear(&manager), "FDSTORE=1\nFDPOLL=0\nFDNAME=arena-1");
     assert_int_equal(manager.num_received, 2);
     assert_int_equal(write(manager.received[1], "x", 1), 1);
     assert_int_equal(read(pipe_fds[0], &byte, 1), 1);
@@ -109,6 +110,25 @@ static void descriptors_are_kept_under_their_name(void **state)
     assert_int_equal(notify_store("a:b", pipe_fds, 1), -EINVAL);
     assert_int_equal(notify_store("", pipe_fds, 1), -EINVAL);
     assert_int_equal(notify_store("a", pipe_fds, NOTIFY_MAX_FDS + 1), -EINVAL);
+    manager_stop(&manager);
+}
+
+static void a_barrier_falls_when_the_manager_is_done(void **state)
+{
+    struct manager manager;
+    struct pollfd event = {.events = 0};
+
+    (void)state;
+    manager_start(&manager);
+    assert_int_equal(notify_barrier(&event.fd), 0);
+    assert_int_equal(poll(&event, 1, 0), 0);
+    assert_string_equal(manager_hear(&manager), "BARRIER=1");
+    assert_int_equal(manager.num_received, 1);
+    assert_int_equal(poll(&event, 1, 0), 0);
+    assert_int_equal(close(manager.received[0]), 0);
+    assert_int_equal(poll(&event, 1, 0), 1);
+    assert_int_equal(event.revents, POLLHUP);
+    assert_int_equal(close(event.fd), 0);
     manager_stop(&manager);
 }
 
@@ -175,6 +195,7 @@ int main(void)
         cmocka_unit_test(without_a_manager_nothing_happens),
         cmocka_unit_test(the_manager_hears_what_is_said),
         cmocka_unit_test(descriptors_are_kept_under_their_name),
+        cmocka_unit_test(a_barrier_falls_when_the_manager_is_done),
         cmocka_unit_test(a_manager_that_does_not_listen_is_not_waited_for),
         cmocka_unit_test(descriptors_come_back_once_and_to_us_only),
     };

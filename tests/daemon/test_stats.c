@@ -307,6 +307,12 @@ static void a_devices_memory_and_fallbacks_are_there(void **state)
     assert_int_equal(stats_add_fallback(fixture.stats, "mine", "costs", 0), 0);
     assert_int_equal(stats_fallbacks(fixture.stats, found, ARRAY_SIZE(found)), 2);
     assert_string_equal(found[1].name, "mine");
+    assert_int_equal(stats_add_fallback(fixture.stats, "passing", "costs", -EPIPE), 0);
+    stats_drop_fallback(fixture.stats, "never");
+    assert_int_equal(stats_fallbacks(fixture.stats, found, ARRAY_SIZE(found)), 3);
+    stats_drop_fallback(fixture.stats, "passing");
+    assert_int_equal(stats_fallbacks(fixture.stats, found, ARRAY_SIZE(found)), 2);
+    assert_string_equal(found[1].name, "mine");
     stats_take(fixture.stats, 1000);
     const char *text = metrics(&fixture, true);
     assert_true(metrics_find(text, "kvpoold_device_budget_bytes") == 1 << 20);
