@@ -25,7 +25,6 @@ static const struct order {
     {"ahead-bytes",         "pool-bytes",          AT(ahead_bytes),         AT(pool_bytes)},
     {"host-ahead-bytes",    "host-tier-bytes",     AT(host_ahead_bytes),    AT(host_tier_bytes)},
     {"disk-min-block-bytes", "disk-max-block-bytes", AT(disk_min_block_bytes), AT(disk_max_block_bytes)},
-    {"disk-max-block-bytes", "disk-granule-bytes", AT(disk_max_block_bytes), AT(disk_granule_bytes)},
 };
 /* clang-format on */
 

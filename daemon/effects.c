@@ -27,7 +27,7 @@ int effects_init(struct server *server, uint32_t max_transfers)
     /* Wanted, or on their way out; and what is ahead in each arena. */
     uint64_t granules = 2 * pages + AHEAD_GRANULES * config->max_arenas + 1024;
 
-    effects->max_arenas = tiers_max_arenas(config);
+    effects->max_arenas = lower_max_arenas(config);
     effects->max_pages = (uint32_t)pages;
     effects->ahead_granules = AHEAD_GRANULES;
     effects->granule_fifo = fifo_of(granules);
@@ -190,7 +190,7 @@ void effects_emit(void *context, const struct pool_effect *effect)
     struct server *server = context;
     struct effects *effects = &server->effects;
 
-    if (server->tiers.is_on && tiers_emit(server, effect))
+    if (server->tiers.is_on && lower_emit(server, effect))
         return;
     switch (effect->kind) {
     case POOL_EFFECT_COMMIT:
@@ -495,7 +495,7 @@ bool effects_reap(struct server *server)
             else if (cookie >> COOKIE_SHIFT == COOKIE_GRANULE)
                 granule_end(server, cookie, completions[i].status);
             else if (cookie >> COOKIE_SHIFT == COOKIE_LOWER)
-                tiers_copy_ended(server, (uint32_t)cookie, completions[i].status);
+                lower_copy_ended(server, (uint32_t)cookie, completions[i].status);
         }
         server->effects.num_operations -= (uint32_t)count;
         total += count;

@@ -138,7 +138,7 @@ struct call;
 uint64_t effects_attend_cookie(const struct call *call);
 
 /* A copy with one end in an arena of the device and the other below it: as gpu_copy(), which ends
- * as tiers_copy_ended(@index). */
+ * as lower_copy_ended(@index). */
 int effects_copy_lower(struct server *server, const struct gpu_copy *copy, uint32_t index);
 
 /* The address of a slot, its granule having memory; else NULL. */

@@ -219,7 +219,7 @@ static int pool_register(struct server *server, struct model *model)
 
     for (uint32_t group = 0; group < model->num_groups; group++) {
         shape.groups[group].window = model->groups[group].window;
-        tiers_shape(server->config, model->groups[group].block_bytes, &model->groups[group].granule,
+        lower_shape(server->config, model->groups[group].block_bytes, &model->groups[group].granule,
                     &shape.groups[group]);
     }
     return pool_model_register(server->pool, &shape, &model->pool);

@@ -67,7 +67,7 @@ static void clock_read(struct server *server)
 static void timer_set(struct server *server)
 {
     bool is_fast = server->waitings.num_used > 0 || server->sessions.num_hello > 0 ||
-                   server->effects.is_short || server->is_stopping || tiers_is_busy(&server->tiers);
+                   server->effects.is_short || server->is_stopping || lower_is_busy(&server->tiers);
     long ms = is_fast ? TICK_FAST_MS : TICK_SLOW_MS;
     const struct timespec every = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
     const struct itimerspec setting = {.it_interval = every, .it_value = every};
@@ -124,7 +124,7 @@ static void timer_ready(struct server *server, struct source *source, uint32_t e
     sessions_tick(server);
     if (server->effects.is_short)
         effects_retry(server);
-    tiers_tick(server);
+    lower_tick(server);
     if (server->now_ms - server->last_second_ms >= 1000)
         second_passed(server);
     if (server->now_ms - server->last_stats_ms >= server->config->stats_ms) {
@@ -260,7 +260,7 @@ static bool settle(struct server *server)
     for (int i = 0; i < 4 && effects_run(server); i++)
         ;
     if (server->tiers.is_on)
-        any |= tiers_run(server);
+        any |= lower_run(server);
     if (server->waitings.num_memory > 0)
         waiting_pass_memory(server);
     if (server->waitings.num_copies > 0)
@@ -290,7 +290,7 @@ int server_run(struct server *server)
         is_busy = rings_run(server);
         if (is_whole)
             router_is_busy = router_run(server);
-        if (server->has_more)
+        if (server->has_more || (is_whole && server->tiers.is_on)) /* what is to be stored below */
             server->has_more = pool_advance(server->pool, ADVANCE_BLOCKS);
         is_busy |= settle(server) || server->has_more;
         router_flush(server);
@@ -342,7 +342,7 @@ static int pool_make(struct server *server)
     pool.max_waiters = (uint32_t)config->max_waiters;
     pool.max_steps = (uint32_t)config->max_steps;
     pool.max_step_rows = (uint32_t)config->max_step_rows;
-    tiers_configure(config, &pool);
+    lower_configure(config, &pool);
     pool.sink = (struct pool_sink){.emit = effects_emit, .context = server};
     return pool_create(&pool, &server->pool);
 }
@@ -357,7 +357,7 @@ static int device_make(struct server *server)
     const struct gpu_device_options options = {
         .budget_bytes = config->pool_bytes / config->page_bytes * config->page_bytes,
         .page_bytes = (uint32_t)config->page_bytes,
-        .max_arenas = tiers_max_arenas(config),
+        .max_arenas = lower_max_arenas(config),
         .max_operations = MAX_OPERATIONS,
         .populate_bytes = config->populate_bytes,
         .without_mount = !config->private_mount,
@@ -438,7 +438,7 @@ static int parts_make(struct server *server)
     if (!err)
         err = effects_init(server, (uint32_t)config->max_transfers);
     if (!err)
-        err = tiers_init(server);
+        err = lower_init(server);
     if (!err)
         err = tier_stats_init(server);
     if (!err)
@@ -526,7 +526,7 @@ void server_destroy(struct server *server)
     tenants_finish(&server->tenants);
     rings_finish(server);
     steps_finish(server);
-    tiers_finish(server);
+    lower_finish(server);
     tier_stats_finish(server);
     gpu_device_destroy(server->device); /* waits for what runs; before what it writes to goes */
     turns_finish(server);

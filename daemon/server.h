@@ -8,6 +8,7 @@
 #include "daemon/config.h"
 #include "daemon/dispatch.h"
 #include "daemon/effects.h"
+#include "daemon/lower.h"
 #include "daemon/models.h"
 #include "daemon/observers.h"
 #include "daemon/ring_server.h"
@@ -19,7 +20,6 @@
 #include "daemon/steps.h"
 #include "daemon/tenant.h"
 #include "daemon/tier_stats.h"
-#include "daemon/tiers.h"
 #include "daemon/turns.h"
 #include "daemon/waiting.h"
 

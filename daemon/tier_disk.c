@@ -52,13 +52,16 @@ const char *tier_disk_phase_name(enum tier_disk_phase phase)
 static void options_fill(const struct config *config, struct disk_options *out)
 {
     uint64_t operations = config->max_transfers + SPARE_OPERATIONS;
+    uint64_t max_block = config->disk_max_block_bytes < config->disk_granule_bytes
+                             ? config->disk_max_block_bytes
+                             : config->disk_granule_bytes;
 
     *out = (struct disk_options){
         .path = config->disk_directory,
         .max_bytes = config->disk_max_bytes,
         .granule_bytes = config->disk_granule_bytes,
         .min_block_bytes = (uint32_t)config->disk_min_block_bytes,
-        .max_block_bytes = (uint32_t)config->disk_max_block_bytes,
+        .max_block_bytes = (uint32_t)max_block,
         .queue_depth = (uint32_t)config->disk_queue_depth,
         .max_operations =
             (uint32_t)(operations < DISK_MAX_OPERATIONS ? operations : DISK_MAX_OPERATIONS),
@@ -350,7 +353,7 @@ bool tier_disk_reap(struct server *server)
         for (size_t at = 0; at < count; at++) {
             has_failed |= completions[at].status != 0;
             if (completions[at].kind == DISK_ENDED)
-                tiers_ended(server, completions[at].cookie, completions[at].status);
+                lower_ended(server, completions[at].cookie, completions[at].status);
         }
         total += count;
     }

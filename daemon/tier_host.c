@@ -67,7 +67,7 @@ bool tier_host_reap(struct server *server)
 
     while ((count = host_tier_reap(server->tiers.host, completions, ARRAY_SIZE(completions))) > 0) {
         for (size_t at = 0; at < count; at++)
-            tiers_ended(server, completions[at].cookie, completions[at].status);
+            lower_ended(server, completions[at].cookie, completions[at].status);
         total += count;
     }
     return total > 0;

@@ -53,7 +53,7 @@ static bool arena_is_owner(struct server *server, pool_payer domain, uint32_t mo
          pool_tier_arena_find(server->pool, domain, model, owner->place.group, POOL_TIER_DISK,
                               out_number) != 0))
         return false;
-    const struct lower_arena *arena = tiers_arena(server, *out_number);
+    const struct lower_arena *arena = lower_arena(server, *out_number);
     if (!arena)
         return false;
     owner_make(arena, &other);
@@ -66,7 +66,7 @@ static bool domain_is_owner(struct server *server, pool_payer domain, uint32_t m
     struct record_place place;
 
     return !server->tenants.payers[domain].is_gone &&
-           tiers_place(server, domain, model, owner->place.group, &place) == 0 &&
+           lower_place(server, domain, model, owner->place.group, &place) == 0 &&
            memcmp(&place, &owner->place, sizeof(place)) == 0;
 }
 
@@ -139,6 +139,8 @@ static void granule_take(struct server *server, uint32_t granule,
         log_event(LOG_WARN, "disk_granule_lost", log_number("granule", granule));
 }
 
+static void recovery_end(struct server *server);
+
 int tier_restore_begin(struct server *server)
 {
     struct tier_disk *tier = &server->tiers.disk;
@@ -153,7 +155,10 @@ int tier_restore_begin(struct server *server)
             granule_take(server, granule, &described, &last);
     }
     tier->phase = TIER_DISK_RECOVERING;
-    return disk_scan_start(tier->disk);
+    if (tier->recovery.restored_granules > 0)
+        return disk_scan_start(tier->disk);
+    recovery_end(server); /* a new disk, or one of others */
+    return 0;
 }
 
 /* ---- blocks --------------------------------------------------------------------------------- */

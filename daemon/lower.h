@@ -1,5 +1,5 @@
 /*
- * daemon/tiers.h - what the pool keeps below the device: granules of the host's and the disk's
+ * daemon/lower.h - what the pool keeps below the device: granules of the host's and the disk's
  * arenas, and copies between tiers.
  *
  *  T1  A granule that the pool gave back is given back below before it has memory again.
@@ -80,23 +80,23 @@ struct tiers {
 };
 
 /* Which tiers the configuration has, as the pool is told, and the arenas of all of them. */
-void tiers_configure(const struct config *config, struct pool_config *out_pool);
-uint32_t tiers_max_arenas(const struct config *config);
+void lower_configure(const struct config *config, struct pool_config *out_pool);
+uint32_t lower_max_arenas(const struct config *config);
 /* The shapes of a group's granules in each tier; of the device's: @granule. */
-void tiers_shape(const struct config *config, uint64_t block_bytes,
+void lower_shape(const struct config *config, uint64_t block_bytes,
                  const struct gpu_granule *granule, struct pool_group *out_group);
 
-int tiers_init(struct server *server);
-void tiers_finish(struct server *server);
+int lower_init(struct server *server);
+void lower_finish(struct server *server);
 
 /* An effect of an arena below the device, or a copy with an end there: whether it was one. */
-bool tiers_emit(struct server *server, const struct pool_effect *effect);
+bool lower_emit(struct server *server, const struct pool_effect *effect);
 
 /* Hands on what can be; whether anything ended. */
-bool tiers_run(struct server *server);
-/* About ten times a second while tiers_is_busy(), else once a second. */
-void tiers_tick(struct server *server);
-static inline bool tiers_is_busy(const struct tiers *tiers)
+bool lower_run(struct server *server);
+/* About ten times a second while lower_is_busy(), else once a second. */
+void lower_tick(struct server *server);
+static inline bool lower_is_busy(const struct tiers *tiers)
 {
     return tiers->num_under_way > 0 || tiers->has_waiting || tier_disk_is_busy(&tiers->disk);
 }
@@ -111,13 +111,13 @@ enum tier_cookie {
 };
 
 /* An operation with a cookie of the above has ended. */
-void tiers_ended(struct server *server, uint64_t cookie, int status);
+void lower_ended(struct server *server, uint64_t cookie, int status);
 /* A copy between the device and the host has. */
-void tiers_copy_ended(struct server *server, uint32_t copy, int status);
+void lower_copy_ended(struct server *server, uint32_t copy, int status);
 
 /* Whose blocks of a group are, as it is written beside them. -errno. */
-int tiers_place(struct server *server, pool_payer domain, pool_model model, uint32_t group,
+int lower_place(struct server *server, pool_payer domain, pool_model model, uint32_t group,
                 struct record_place *out_place);
 
 /* The arena by its number, opened; NULL: it cannot be. */
-struct lower_arena *tiers_arena(struct server *server, uint32_t number);
+struct lower_arena *lower_arena(struct server *server, uint32_t number);

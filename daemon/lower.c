@@ -1,5 +1,5 @@
-/* daemon/tiers.c - granules and copies below the device are handed on, and told back. */
-#include "daemon/tiers.h"
+/* daemon/lower.c - granules and copies below the device are handed on, and told back. */
+#include "daemon/lower.h"
 
 #include "daemon/log.h"
 #include "daemon/server.h"
@@ -18,7 +18,7 @@ static uint64_t ahead_pages(uint64_t ahead_bytes, uint64_t pages, uint64_t page_
     return ahead > 0 ? ahead : 1;
 }
 
-void tiers_configure(const struct config *config, struct pool_config *out_pool)
+void lower_configure(const struct config *config, struct pool_config *out_pool)
 {
     uint64_t page = config->page_bytes, granules = tier_disk_granules(config);
     const uint64_t pages[POOL_NUM_TIERS] = {
@@ -44,7 +44,7 @@ void tiers_configure(const struct config *config, struct pool_config *out_pool)
     out_pool->store_when = (enum pool_store_when)config->store_when;
 }
 
-uint32_t tiers_max_arenas(const struct config *config)
+uint32_t lower_max_arenas(const struct config *config)
 {
     uint32_t num_tiers = 1 + (config->host_tier_bytes > 0) + (tier_disk_granules(config) > 0);
 
@@ -58,7 +58,7 @@ static uint64_t disk_stride(const struct config *config, uint64_t block_bytes)
     return stride > config->disk_min_block_bytes ? stride : config->disk_min_block_bytes;
 }
 
-void tiers_shape(const struct config *config, uint64_t block_bytes,
+void lower_shape(const struct config *config, uint64_t block_bytes,
                  const struct gpu_granule *granule, struct pool_group *out_group)
 {
     out_group->pages = granule->pages;
@@ -89,7 +89,7 @@ static int queues_init(struct tiers *tiers, uint32_t max_copies)
     return 0;
 }
 
-int tiers_init(struct server *server)
+int lower_init(struct server *server)
 {
     struct tiers *tiers = &server->tiers;
     const struct config *config = server->config;
@@ -100,7 +100,7 @@ int tiers_init(struct server *server)
     tiers->is_on = config->host_tier_bytes > 0 || disk_granules > 0;
     if (!tiers->is_on)
         return 0;
-    tiers->num_arenas = tiers_max_arenas(config);
+    tiers->num_arenas = lower_max_arenas(config);
     tiers->arenas = calloc(tiers->num_arenas, sizeof(*tiers->arenas));
     tiers->tier_of = calloc(tiers->num_arenas, 1);
     tiers->copies = calloc(config->max_transfers, sizeof(*tiers->copies));
@@ -116,7 +116,7 @@ int tiers_init(struct server *server)
     return err;
 }
 
-void tiers_finish(struct server *server)
+void lower_finish(struct server *server)
 {
     struct tiers *tiers = &server->tiers;
 
@@ -137,7 +137,7 @@ void tiers_finish(struct server *server)
 /* ---- arenas --------------------------------------------------------------------------------- */
 
 /* What says whose the blocks are, made of the domain's secret but telling nothing of it. */
-int tiers_place(struct server *server, pool_payer domain, pool_model model, uint32_t group,
+int lower_place(struct server *server, pool_payer domain, pool_model model, uint32_t group,
                 struct record_place *out_place)
 {
     const struct key_fingerprint *fingerprint =
@@ -177,7 +177,7 @@ static int arena_open(struct server *server, uint32_t number,
     arena->domain = description->domain;
     arena->model = description->model;
     arena->max_granules = (uint32_t)(pages / description->pages_per_granule);
-    int err = tiers_place(server, description->domain, description->model, description->group,
+    int err = lower_place(server, description->domain, description->model, description->group,
                           &arena->place);
     if (!err && !arena->granules)
         arena->granules = calloc(arena->max_granules, sizeof(*arena->granules));
@@ -189,7 +189,7 @@ static int arena_open(struct server *server, uint32_t number,
     return err;
 }
 
-struct lower_arena *tiers_arena(struct server *server, uint32_t number)
+struct lower_arena *lower_arena(struct server *server, uint32_t number)
 {
     struct lower_arena *arena = &server->tiers.arenas[number];
     struct pool_arena_description description;
@@ -229,7 +229,7 @@ static void queue_granule(struct tiers *tiers, uint32_t arena, uint32_t granule)
 
 static void emit_commit(struct server *server, uint32_t number, uint32_t granule)
 {
-    struct lower_arena *arena = tiers_arena(server, number);
+    struct lower_arena *arena = lower_arena(server, number);
 
     if (!arena) {
         server->tiers.counters[tier_of(server, number)].failed_commits++;
@@ -292,13 +292,13 @@ static void emit_copy(struct server *server, const struct pool_effect *effect, e
     copy->record_bytes = 0;
     tiers->num_under_way++;
     const struct lower_arena *arena =
-        to == POOL_TIER_DISK ? tiers_arena(server, copy->arena) : NULL;
+        to == POOL_TIER_DISK ? lower_arena(server, copy->arena) : NULL;
     if (arena)
         copy->record_bytes = (uint16_t)record_of(server, arena, effect, copy->record);
     queue_copy(tiers, from > to ? from : to, from > to ? LOWER_FETCH : LOWER_STORE, index);
 }
 
-bool tiers_emit(struct server *server, const struct pool_effect *effect)
+bool lower_emit(struct server *server, const struct pool_effect *effect)
 {
     enum pool_tier tier, from;
 
@@ -439,7 +439,7 @@ static int granule_ready(struct server *server, uint32_t number, uint32_t granul
 
 static int lower_end(struct server *server, uint32_t number, uint32_t slot, struct copy_end *out)
 {
-    const struct lower_arena *arena = tiers_arena(server, number);
+    const struct lower_arena *arena = lower_arena(server, number);
 
     if (!arena)
         return -ENOMEM;
@@ -490,7 +490,7 @@ static void copy_end_now(struct server *server, uint32_t index, int status)
     server->has_more = true;
 }
 
-void tiers_copy_ended(struct server *server, uint32_t index, int status)
+void lower_copy_ended(struct server *server, uint32_t index, int status)
 {
     const struct lower_copy *copy = &server->tiers.copies[index];
     const uint32_t ends[] = {copy->from_arena, copy->arena};
@@ -503,7 +503,7 @@ void tiers_copy_ended(struct server *server, uint32_t index, int status)
     copy_end_now(server, index, status);
 }
 
-void tiers_ended(struct server *server, uint64_t cookie, int status)
+void lower_ended(struct server *server, uint64_t cookie, int status)
 {
     uint64_t body = cookie & ((UINT64_C(1) << TIER_COOKIE_SHIFT) - 1);
 
@@ -512,7 +512,7 @@ void tiers_ended(struct server *server, uint64_t cookie, int status)
         granule_ended(server, (struct granule_ref){(uint32_t)(body >> 32), (uint32_t)body}, status);
         break;
     case TIER_COOKIE_COPY:
-        tiers_copy_ended(server, (uint32_t)body, status);
+        lower_copy_ended(server, (uint32_t)body, status);
         break;
     case TIER_COOKIE_FOREIGN: {
         struct lower_granule granule = {.number = (uint32_t)body};
@@ -603,7 +603,7 @@ static bool submit_copies(struct server *server, enum pool_tier tier, int which)
     return any;
 }
 
-bool tiers_run(struct server *server)
+bool lower_run(struct server *server)
 {
     struct tiers *tiers = &server->tiers;
     bool any = false;
@@ -625,7 +625,7 @@ bool tiers_run(struct server *server)
     return any;
 }
 
-void tiers_tick(struct server *server)
+void lower_tick(struct server *server)
 {
     if (server->tiers.disk.phase != TIER_DISK_NONE)
         tier_disk_tick(server);

@@ -1,0 +1,26 @@
+/* tests/e2e/store.h - prompts whose blocks say what they are: stored, found again, compared. */
+#pragma once
+
+#include "client-lib/kvpool.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { STORE_BLOCK = 60000, STORE_TOKENS = 16, STORE_MAX_BLOCKS = 64 };
+
+/* An opaque model of STORE_BLOCK bytes a block: one in a page of 64 KiB. */
+uint32_t store_register(struct kvpool *kvpool);
+
+/* @num_blocks whole blocks of the prompt @seed. */
+struct kvpool_prompt store_prompt(uint32_t model, uint32_t seed, uint32_t num_blocks,
+                                  uint32_t *tokens);
+
+/* Allocates, writes, publishes and, unless @keep, releases sequence @seed. A status. */
+int store_put(struct kvpool *kvpool, uint32_t model, uint32_t seed, uint32_t num_blocks, bool keep);
+
+/* Allocates sequence @seed as far as it matches, compares every block that matched, releases it.
+ * Answers its status; @out has the numbers. Blocks that are not exact fail the test. */
+int store_get(struct kvpool *kvpool, uint32_t model, uint32_t seed, uint32_t num_blocks,
+              struct kvpool_result *out);
+/* The blocks of a sequence that is there. */
+void store_check(struct kvpool *kvpool, uint64_t sequence, uint32_t seed, uint32_t num_blocks);
