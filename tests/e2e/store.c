@@ -5,6 +5,11 @@
 #include "tests/e2e/peer.h"
 #include "tests/support/test.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
 static const struct kvpool_model stored = {.name = "stored",
                                            .weights_revision = "1",
                                            .dtype = KVPOOL_OPAQUE,
@@ -89,4 +94,74 @@ int store_get(struct kvpool *kvpool, uint32_t model, uint32_t seed, uint32_t num
     store_check(kvpool, seed, seed, (uint32_t)(out->matched / STORE_TOKENS));
     assert_int_equal(kvpool_release(kvpool, seed), 0);
     return 0;
+}
+
+/* ---- the daemon ----------------------------------------------------------------------------- */
+
+void store_start(struct daemon *daemon, struct store_disk *disk, const char *more)
+{
+    char config[768];
+
+    (void)snprintf(disk->dir, sizeof(disk->dir), "/tmp/kvpool-disk-XXXXXX");
+    assert_non_null(mkdtemp(disk->dir));
+    (void)snprintf(config, sizeof(config),
+                   "pool-bytes: 2MiB\nwatermark-pages: 0\nahead-bytes: 1MiB\n"
+                   "disk-directory: %s\ndisk-max-bytes: 32MiB\ndisk-granule-bytes: 256KiB\n%s",
+                   disk->dir, more);
+    daemon_start(daemon, config);
+}
+
+void store_finish(struct daemon *daemon, struct store_disk *disk)
+{
+    static const char *const names[] = {"blocks", "lock"};
+    char path[128];
+
+    daemon_finish(daemon);
+    for (size_t at = 0; at < 2; at++) {
+        (void)snprintf(path, sizeof(path), "%s/%s", disk->dir, names[at]);
+        (void)unlink(path);
+    }
+    assert_int_equal(rmdir(disk->dir), 0); /* nothing else is there */
+}
+
+uint64_t tier_stat(const struct daemon *daemon, const char *name, const char *tier)
+{
+    static char json[1 << 20];
+    struct kvpool *kvpool = operator_connect(daemon);
+    const struct kvpool_request request = {
+        .verb = KVPOOL_STATS, .json = json, .json_max = sizeof(json)};
+    char key[128];
+
+    assert_int_equal(kvpool_call(kvpool, &request, NULL), 0);
+    kvpool_disconnect(kvpool);
+    (void)snprintf(key, sizeof(key), "\"%s\":{", name);
+    char *at = strstr(json, key);
+    assert_non_null(at);
+    (void)snprintf(key, sizeof(key), "\"%s\":", tier);
+    at = strstr(at, key);
+    assert_non_null(at);
+    return strtoull(at + strlen(key), NULL, 10);
+}
+
+void store_settle(const struct daemon *daemon)
+{
+    uint64_t end = now_ms() + 20000, started, before = UINT64_MAX;
+
+    for (;;) {
+        started = tier_stat(daemon, "tier_stores_started", "disk");
+        if (started == before && tier_stat(daemon, "tier_storing_bytes", "disk") == 0)
+            return;
+        before = started;
+        assert_true(now_ms() < end);
+        (void)usleep(2000);
+    }
+}
+
+void store_flood(const struct daemon *daemon, struct kvpool *kvpool, uint32_t model,
+                 uint32_t first_seed, uint32_t num_prompts)
+{
+    for (uint32_t seed = first_seed; seed < first_seed + num_prompts; seed++) {
+        assert_int_equal(store_put(kvpool, model, seed, 4, false), 0);
+        store_settle(daemon);
+    }
 }

@@ -24,3 +24,19 @@ int store_get(struct kvpool *kvpool, uint32_t model, uint32_t seed, uint32_t num
               struct kvpool_result *out);
 /* The blocks of a sequence that is there. */
 void store_check(struct kvpool *kvpool, uint64_t sequence, uint32_t seed, uint32_t num_blocks);
+
+/* A daemon with a pool of 32 blocks above a disk of about 500, which outlives it. */
+struct daemon;
+struct store_disk {
+    char dir[64];
+};
+void store_start(struct daemon *daemon, struct store_disk *disk, const char *more);
+void store_finish(struct daemon *daemon, struct store_disk *disk);
+
+/* A number of one tier ("device", "host", "disk") in the operator's Stats. */
+uint64_t tier_stat(const struct daemon *daemon, const char *name, const char *tier);
+/* Until nothing is being stored. */
+void store_settle(const struct daemon *daemon);
+/* Evicts what was there before: other prompts come and go. */
+void store_flood(const struct daemon *daemon, struct kvpool *kvpool, uint32_t model,
+                 uint32_t first_seed, uint32_t num_prompts);

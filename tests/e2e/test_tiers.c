@@ -3,93 +3,201 @@
 #include "tests/e2e/store.h"
 #include "tests/support/test.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-enum { PROMPTS = 24, BLOCKS = 4 }; /* 96 blocks, and the pool holds 32 */
+enum { PROMPTS = 24, BLOCKS = 4, FLOOD = 8 /* prompts of 4 blocks: the whole pool */ };
 
-static char disk_dir[64];
+static struct daemon daemon_;
+static struct store_disk disk;
 
-static void start_with(struct daemon *daemon, const char *more)
+static int finish(void **state)
 {
-    char config[512];
-
-    (void)snprintf(disk_dir, sizeof(disk_dir), "/tmp/kvpool-disk-XXXXXX");
-    assert_non_null(mkdtemp(disk_dir));
-    (void)snprintf(config, sizeof(config),
-                   "pool-bytes: 2MiB\nwatermark-pages: 0\nahead-bytes: 1MiB\n"
-                   "disk-directory: %s\ndisk-max-bytes: 32MiB\ndisk-granule-bytes: 256KiB\n%s",
-                   disk_dir, more);
-    daemon_start(daemon, config);
+    (void)state;
+    store_finish(&daemon_, &disk);
+    return 0;
 }
 
-static void finish_with(struct daemon *daemon)
+static struct kvpool_result match(struct kvpool *kvpool, uint32_t model, uint32_t seed,
+                                  uint32_t num_blocks)
 {
-    char path[128];
+    uint32_t tokens[STORE_MAX_BLOCKS * STORE_TOKENS];
+    const struct kvpool_prompt prompt = store_prompt(model, seed, num_blocks, tokens);
+    struct kvpool_result result;
 
-    daemon_finish(daemon);
-    for (const char *const *name = (const char *const[]){"blocks", "lock", NULL}; *name; name++) {
-        (void)snprintf(path, sizeof(path), "%s/%s", disk_dir, *name);
-        (void)unlink(path);
-    }
-    assert_int_equal(rmdir(disk_dir), 0);
+    assert_int_equal(kvpool_match(kvpool, &prompt, &result), 0);
+    return result;
 }
-
-static uint64_t tier_stat(const struct daemon *daemon, const char *name, const char *tier);
 
 static void what_is_evicted_comes_back_exact(void **state)
 {
-    struct daemon daemon;
     struct kvpool_result result;
     uint64_t matched = 0, below = 0;
 
     (void)state;
-    start_with(&daemon, "");
-    struct kvpool *kvpool = engine_connect(&daemon, NULL, 0);
+    store_start(&daemon_, &disk, "");
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
     uint32_t model = store_register(kvpool);
-    for (uint32_t seed = 1; seed <= PROMPTS; seed++) {
-        assert_int_equal(store_put(kvpool, model, seed, BLOCKS, false), 0);
-        (void)usleep(20000); /* so that the disk can keep up */
-    }
+    store_flood(&daemon_, kvpool, model, 1, PROMPTS);
     for (uint32_t seed = 1; seed <= PROMPTS; seed++) {
         assert_int_equal(store_get(kvpool, model, seed, BLOCKS, &result), 0);
         matched += result.matched;
         below += result.below;
     }
     assert_int_equal(matched, PROMPTS * BLOCKS * STORE_TOKENS);
-    assert_true(below > 0);
-    assert_int_equal(tier_stat(&daemon, "tier_hit_tokens", "device") +
-                         tier_stat(&daemon, "tier_hit_tokens", "disk"),
-                     stat_read(&daemon, "pool_hit_tokens"));
+    assert_true(below >= (PROMPTS - FLOOD) * BLOCKS * STORE_TOKENS);
+    assert_int_equal(tier_stat(&daemon_, "tier_hit_tokens", "device") +
+                         tier_stat(&daemon_, "tier_hit_tokens", "disk"),
+                     stat_read(&daemon_, "pool_hit_tokens"));
+    assert_int_equal(tier_stat(&daemon_, "tier_hit_tokens", "disk"), below);
     kvpool_disconnect(kvpool);
-    finish_with(&daemon);
 }
-static uint64_t tier_stat(const struct daemon *daemon, const char *name, const char *tier)
+
+static void a_prefetch_moves_what_an_allocation_would_wait_for(void **state)
 {
-    static char json[1 << 20];
-    struct kvpool *kvpool = operator_connect(daemon);
-    const struct kvpool_request request = {
-        .verb = KVPOOL_STATS, .json = json, .json_max = sizeof(json)};
-    char key[128];
+    uint32_t tokens[BLOCKS * STORE_TOKENS];
+    struct kvpool_result result;
+    uint64_t end = now_ms() + 10000;
 
-    assert_int_equal(kvpool_call(kvpool, &request, NULL), 0);
+    (void)state;
+    store_start(&daemon_, &disk, "");
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
+    uint32_t model = store_register(kvpool);
+    store_flood(&daemon_, kvpool, model, 1, 1 + FLOOD);
+    assert_int_equal(match(kvpool, model, 1, BLOCKS).below, BLOCKS * STORE_TOKENS);
+    assert_int_equal(match(kvpool, model, 1, BLOCKS).below,
+                     BLOCKS * STORE_TOKENS); /* moves nothing */
+    const struct kvpool_prompt prompt = store_prompt(model, 1, BLOCKS, tokens);
+    assert_int_equal(kvpool_prefetch(kvpool, &prompt, &result), 0);
+    assert_int_equal(result.matched, BLOCKS * STORE_TOKENS);
+    assert_int_equal(result.present + result.coming, BLOCKS * STORE_TOKENS);
+    assert_true(result.coming > 0);
+    while (match(kvpool, model, 1, BLOCKS).below > 0) {
+        assert_true(now_ms() < end);
+        (void)usleep(1000);
+    }
+    assert_int_equal(kvpool_prefetch(kvpool, &prompt, &result), 0);
+    assert_int_equal(result.present, BLOCKS * STORE_TOKENS);
+    assert_int_equal(store_get(kvpool, model, 1, BLOCKS, &result), 0);
+    assert_int_equal(result.matched, BLOCKS * STORE_TOKENS);
+    assert_int_equal(result.below, 0);
     kvpool_disconnect(kvpool);
-    (void)snprintf(key, sizeof(key), "\"%s\":{", name);
-    char *at = strstr(json, key);
-    assert_non_null(at);
-    (void)snprintf(key, sizeof(key), "\"%s\":", tier);
-    at = strstr(at, key);
-    assert_non_null(at);
-    return strtoull(at + strlen(key), NULL, 10);
 }
 
-#define TEST(name) cmocka_unit_test(name)
+static void a_preempted_conversation_goes_below_and_is_resumed(void **state)
+{
+    struct kvpool_result result;
+
+    (void)state;
+    store_start(&daemon_, &disk, "");
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
+    uint32_t model = store_register(kvpool);
+    for (int turn = 0; turn < 2; turn++) {
+        if (turn == 0)
+            assert_int_equal(store_put(kvpool, model, 1000, BLOCKS, true), 0);
+        assert_int_equal(kvpool_preempt(kvpool, 1000), 0);
+        store_settle(&daemon_);
+        store_flood(&daemon_, kvpool, model, 1 + 100 * (uint32_t)turn, FLOOD);
+        assert_int_equal(match(kvpool, model, 1000, BLOCKS).below, BLOCKS * STORE_TOKENS);
+        if (turn == 1) {
+            assert_int_equal(kvpool_prefetch_sequence(kvpool, 1000, &result), 0);
+            assert_int_equal(result.matched, BLOCKS * STORE_TOKENS);
+            assert_int_equal(result.present + result.coming, result.matched);
+        }
+        assert_int_equal(kvpool_resume(kvpool, 1000, NULL, &result), 0);
+        assert_int_equal(result.matched, BLOCKS * STORE_TOKENS);
+        store_check(kvpool, 1000, 1000, BLOCKS);
+    }
+    assert_int_equal(kvpool_prefetch_sequence(kvpool, 1000, &result), KVPOOL_INVALID);
+    assert_int_equal(kvpool_prefetch_sequence(kvpool, 4711, &result), KVPOOL_NOT_FOUND);
+    assert_int_equal(kvpool_release(kvpool, 1000), 0);
+    kvpool_disconnect(kvpool);
+}
+
+/* Many at a time, some of one prompt: they wait for the same transfers. */
+static void allocations_that_wait_are_all_answered(void **state)
+{
+    enum { MANY = 6 };
+    uint32_t tokens[MANY][BLOCKS * STORE_TOKENS];
+    struct kvpool_prompt prompts[MANY];
+    struct kvpool_result result;
+    uint64_t tickets[2 * MANY];
+
+    (void)state;
+    store_start(&daemon_, &disk, "");
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
+    uint32_t model = store_register(kvpool);
+    store_flood(&daemon_, kvpool, model, 1, MANY + FLOOD);
+    for (uint32_t at = 0; at < MANY; at++)
+        prompts[at] = store_prompt(model, 1 + at, BLOCKS, tokens[at]);
+    for (uint32_t at = 0; at < 2 * MANY; at++) {
+        const struct kvpool_request allocate = {.verb = KVPOOL_ALLOCATE,
+                                                .sequence = 100 + at,
+                                                .prompt = &prompts[at % MANY],
+                                                .unfilled = true,
+                                                .has_take = true};
+        assert_int_equal(kvpool_submit(kvpool, &allocate, &tickets[at]), 0);
+    }
+    for (uint32_t at = 0; at < 2 * MANY; at++) {
+        assert_int_equal(kvpool_wait(kvpool, tickets[at], &result), 0);
+        assert_int_equal(result.matched, BLOCKS * STORE_TOKENS);
+    }
+    for (uint32_t at = 0; at < 2 * MANY; at++) {
+        store_check(kvpool, 100 + at, 1 + at % MANY, BLOCKS);
+        assert_int_equal(kvpool_release(kvpool, 100 + at), 0);
+    }
+    assert_int_equal(tier_stat(&daemon_, "tier_fetches", "disk"), MANY * BLOCKS);
+    kvpool_disconnect(kvpool);
+}
+
+static void what_a_session_does_not_want_stored_is_not(void **state)
+{
+    struct kvpool_result result;
+
+    (void)state;
+    store_start(&daemon_, &disk, "store-default: none\n");
+    struct kvpool *silent = engine_connect(&daemon_, NULL, 0);
+    struct kvpool *none = engine_connect(&daemon_, NULL, KVPOOL_STORE_NONE);
+    struct kvpool *prompt = engine_connect(&daemon_, NULL, KVPOOL_STORE_PROMPT);
+    uint32_t model = store_register(silent);
+    (void)store_register(none);
+    (void)store_register(prompt);
+    store_flood(&daemon_, silent, model, 1, FLOOD);
+    store_flood(&daemon_, none, model, 100, FLOOD);
+    assert_int_equal(tier_stat(&daemon_, "tier_stores_started", "disk"), 0);
+    assert_int_equal(store_get(silent, model, 1, BLOCKS, &result), 0);
+    assert_int_equal(result.matched, 0);
+    store_flood(&daemon_, prompt, model, 200, 2 * FLOOD);
+    assert_true(tier_stat(&daemon_, "tier_stores", "disk") >= FLOOD * BLOCKS);
+    assert_int_equal(store_get(silent, model, 200, BLOCKS, &result), 0);
+    assert_int_equal(result.matched, BLOCKS * STORE_TOKENS);
+    kvpool_disconnect(silent);
+    kvpool_disconnect(none);
+    kvpool_disconnect(prompt);
+}
+
+static void stored_at_once_is_on_disk_before_it_is_evicted(void **state)
+{
+    (void)state;
+    store_start(&daemon_, &disk, "store-when: at-once\n");
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
+    uint32_t model = store_register(kvpool);
+    store_flood(&daemon_, kvpool, model, 1, 2);
+    assert_int_equal(tier_stat(&daemon_, "tier_stores", "disk"), 2 * BLOCKS);
+    assert_int_equal(tier_stat(&daemon_, "tier_evictions", "device"), 0);
+    kvpool_disconnect(kvpool);
+}
+
+#define TEST(name) cmocka_unit_test_teardown(name, finish)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(what_is_evicted_comes_back_exact)};
+    const struct CMUnitTest tests[] = {
+        TEST(what_is_evicted_comes_back_exact),
+        TEST(a_prefetch_moves_what_an_allocation_would_wait_for),
+        TEST(a_preempted_conversation_goes_below_and_is_resumed),
+        TEST(allocations_that_wait_are_all_answered),
+        TEST(what_a_session_does_not_want_stored_is_not),
+        TEST(stored_at_once_is_on_disk_before_it_is_evicted),
+    };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
