@@ -18,9 +18,13 @@ static bool granule_is_used(const struct pool *pool, uint32_t id)
            (granule->where != GRANULE_NOWHERE || granule->num_busy > 0);
 }
 
-static bool is_readable(const struct pool *pool, const struct slot *slot)
+/* Below the device nothing is held: what is not evictable is being written. */
+static bool is_held(const struct pool *pool, const struct slot *slot)
 {
-    return pool->blocks[slot->block].present & DEVICE_BIT;
+    const struct block *block = &pool->blocks[slot->block];
+
+    return block_is_published(pool, block) && block->present & DEVICE_BIT &&
+           &pool->slots[block->slot[POOL_TIER_DEVICE]] == slot;
 }
 
 static void count_slot(const struct pool *pool, const struct slot *slot, struct slot_counts *counts)
@@ -31,7 +35,7 @@ static void count_slot(const struct pool *pool, const struct slot *slot, struct 
         counts->quarantined++;
     else if (slot->is_evictable)
         counts->evictable++;
-    else if (block_is_published(pool, &pool->blocks[slot->block]) && is_readable(pool, slot))
+    else if (is_held(pool, slot))
         counts->held++;
     else
         counts->reserved++;

@@ -186,7 +186,11 @@ void slot_vacate(struct pool *pool, uint32_t id, uint32_t end, pool_session take
     struct arena *arena = slot_arena(pool, id);
     bool is_in_transfer = slot->is_incoming || slot->num_readers > 0;
     bool was_cached = slot->is_evictable && slot->num_readers == 0;
+    const struct granule *granule = granule_of_slot(pool, id);
 
+    if (was_cached && granule->where != GRANULE_NOWHERE && granule->hottest == slot->stamp &&
+        granule->num_cached > 1) /* not the coldest of its arena: its granule's place changes */
+        granule_leave_order(pool, slot->granule);
     leave_gauges(pool, arena, id);
     slot->block = NONE;
     if (!is_in_transfer && taker == NONE) {
@@ -275,13 +279,9 @@ void place_evict(struct pool *pool, uint32_t id, pool_payer by)
 {
     const struct slot *slot = &pool->slots[id];
     const struct arena *arena = slot_arena(pool, id);
-    const struct granule *granule = granule_of_slot(pool, id);
     uint32_t block = slot->block;
 
     assert(slot->is_evictable && slot->num_readers == 0);
-    if (granule->where != GRANULE_NOWHERE && granule->hottest == slot->stamp &&
-        granule->num_cached > 1) /* not the coldest of its arena: its granule's place changes */
-        granule_leave_order(pool, slot->granule);
     count_eviction(pool, arena, by);
     if (pool->num_tiers > 1) {
         count_skipped(pool, id);

@@ -130,7 +130,7 @@ int pool_restore_end(struct pool *pool, uint32_t arena_id, uint32_t index)
     bool was_restoring = false;
 
     if (granule == NONE)
-        return POOL_INVALID;
+        return 0; /* all of it was restored, and evicted meanwhile */
     for (uint32_t id = granule; id != NONE; id = pool->slots[id].next_in_granule) {
         if (!is_restoring(&pool->slots[id]))
             continue;
