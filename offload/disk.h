@@ -76,7 +76,7 @@ int disk_open(const struct disk_options *options, struct disk **out_disk, char *
 /*
  * Drops what is queued, waits deadline_ms for what the kernel has, makes the rest durable and lets
  * go of the lock. -ETIMEDOUT: the kernel has not given back all buffers; they, a thread and the
- * lock stay as they are until the process ends. Takes NULL.
+ * lock stay as they are until the process ends, or this is called again. Takes NULL.
  */
 int disk_close(struct disk *disk);
 

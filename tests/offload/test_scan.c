@@ -295,8 +295,9 @@ static void a_long_scan_waits_for_its_owner(void **state)
     for (uint32_t g = 0; g < GRANULES; g++) {
         static char memory[4096];
         assert_int_equal(bed_use(bed, g, 4096), 0);
-        for (uint32_t i = 0; i < 16; i++)
-            assert_int_equal(disk_write(bed->disk, SLOT(g, i), memory, 4096, &i, 8, i), 0);
+        for (uint64_t i = 0; i < 16; i++)
+            assert_int_equal(
+                disk_write(bed->disk, SLOT(g, (uint32_t)i), memory, 4096, &i, sizeof(i), i), 0);
         for (uint32_t i = 0; i < 16; i++)
             assert_int_equal(bed_wait(bed, i, DISK_ENDED), 0);
     }
