@@ -1,6 +1,7 @@
 /* daemon/main.c - kvpoold: arguments, configuration, the server. */
 #include "daemon/capacity.h"
 #include "daemon/config.h"
+#include "daemon/fsck.h"
 #include "daemon/hold.h"
 #include "daemon/log.h"
 #include "daemon/notify.h"
@@ -17,6 +18,7 @@ static void usage(FILE *out)
 {
     fputs("usage: kvpoold [--config FILE] [--check-config | --print-config]\n"
           "       kvpoold capacity ...\n"
+          "       kvpoold fsck DIRECTORY ...\n"
           "Owns KV-cache memory for the inference engines of this machine.\n"
           "  --config FILE    settings, tenants and domains (YAML); without it: the defaults\n"
           "  --check-config   say what is wrong with the file, and exit\n"
@@ -76,6 +78,11 @@ static int load(const char *path, struct config **out_config)
     return answer;
 }
 
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} subcommands[] = {{"capacity", capacity_command}, {"fsck", fsck_command}, {"hold", hold_command}};
+
 int main(int argc, char **argv)
 {
     enum { RUN, CHECK, PRINT } what = RUN;
@@ -88,10 +95,10 @@ int main(int argc, char **argv)
     struct config *config;
     int option;
 
-    if (argc > 1 && strcmp(argv[1], "capacity") == 0)
-        return capacity_command(argc - 1, argv + 1);
-    if (argc > 1 && strcmp(argv[1], "hold") == 0)
-        return hold_command(argc - 1, argv + 1);
+    for (size_t at = 0; argc > 1 && at < sizeof(subcommands) / sizeof(subcommands[0]); at++) {
+        if (strcmp(argv[1], subcommands[at].name) == 0)
+            return subcommands[at].run(argc - 1, argv + 1);
+    }
     while ((option = getopt_long(argc, argv, "", options, NULL)) >= 0) {
         if (option == 'c') {
             path = optarg;

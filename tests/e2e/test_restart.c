@@ -6,6 +6,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { BLOCKS = 4, PROMPTS = 12, TOKENS = BLOCKS * STORE_TOKENS };
@@ -102,6 +104,24 @@ static void what_was_cleared_is_not_found_after_a_restart(void **state)
     check_slots();
 }
 
+/* `kvpoold fsck`: its exit status. */
+static int fsck(const char *option)
+{
+    int status;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        int null = open("/dev/null", O_WRONLY);
+        (void)dup2(null, STDOUT_FILENO);
+        (void)dup2(null, STDERR_FILENO);
+        execl(getenv("KVPOOLD"), "kvpoold", "fsck", disk.dir, option, (char *)NULL);
+        _exit(127);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
 /* Bits flip while nobody looks: misses, and never a wrong byte. */
 static void spoilt_blocks_are_misses(void **state)
 {
@@ -110,7 +130,9 @@ static void spoilt_blocks_are_misses(void **state)
 
     (void)state;
     start_and_fill();
+    assert_int_equal(fsck("--data"), 2); /* a daemon has it */
     assert_int_equal(daemon_stop(&daemon_, SIGKILL), 128 + SIGKILL);
+    assert_int_equal(fsck("--data"), 0);
     (void)snprintf(path, sizeof(path), "%s/blocks", disk.dir);
     int fd = open(path, O_RDWR);
     assert_true(fd >= 0);
@@ -121,6 +143,9 @@ static void spoilt_blocks_are_misses(void **state)
         assert_int_equal(pwrite(fd, &byte, 1, at + 17), 1);
     }
     assert_int_equal(close(fd), 0);
+    assert_int_equal(fsck(NULL), 0); /* headers are well */
+    assert_int_equal(fsck("--data"), 1);
+    assert_int_equal(fsck("--nothing"), 2);
     daemon_restart(&daemon_);
     stat_await(&daemon_, "disk_phase", 3, 20000);
     uint64_t matched = get_all();
