@@ -8,6 +8,15 @@
 
 enum { MAX_TOKENS = 8192, MAX_KEYS = MAX_TOKENS / FIXTURE_BLOCK };
 
+/* Granules of one page and one block in every tier below, if the pool has it. */
+#define BELOW                                                                                      \
+    {                                                                                              \
+        {0, 0}, {1, 1},                                                                            \
+        {                                                                                          \
+            1, 1                                                                                   \
+        }                                                                                          \
+    }
+
 /* ---- the pool ---- */
 
 static void remember(void *context, const struct pool_effect *effect)
@@ -24,9 +33,12 @@ static void remember(void *context, const struct pool_effect *effect)
         f->parents[f->num_effects] = *effect->parent;
         f->effects[f->num_effects].parent = &f->parents[f->num_effects];
     }
-    for (uint32_t i = 0; i < effect->num_tokens && i < FIXTURE_BLOCK; i++)
+    for (uint32_t i = 0; effect->tokens && i < effect->num_tokens && i < FIXTURE_BLOCK; i++)
         f->tokens[f->num_effects][i] = effect->tokens[i];
     f->effects[f->num_effects].tokens = f->tokens[f->num_effects];
+    for (uint32_t i = 0; i < effect->num_form && i < FIXTURE_BLOCK; i++)
+        f->forms[f->num_effects][i] = effect->form[i];
+    f->effects[f->num_effects].form = f->forms[f->num_effects];
     f->num_effects++;
 }
 
@@ -65,6 +77,26 @@ struct fixture *fixture_create(uint64_t pages)
     struct pool_config config;
 
     fixture_config(&config, pages);
+    return fixture_create_with(&config);
+}
+
+void fixture_tiers_config(struct pool_config *config, uint64_t pages, uint64_t host, uint64_t disk,
+                          uint64_t ahead)
+{
+    fixture_config(config, pages);
+    if (host > 0)
+        config->tiers[POOL_TIER_HOST] = (struct pool_tier_config){.pages = host, .max_slots = 64};
+    if (disk > 0)
+        config->tiers[POOL_TIER_DISK] = (struct pool_tier_config){.pages = disk, .max_slots = 64};
+    config->ahead_pages[POOL_TIER_DEVICE] = ahead;
+    config->tells_places = true;
+}
+
+struct fixture *fixture_create_tiers(uint64_t pages, uint64_t host, uint64_t disk, uint64_t ahead)
+{
+    struct pool_config config;
+
+    fixture_tiers_config(&config, pages, host, disk, ahead);
     return fixture_create_with(&config);
 }
 
@@ -111,7 +143,7 @@ pool_model add_model(struct fixture *f, uint32_t window, uint32_t slots, uint32_
     const struct pool_model_shape shape = {.block_tokens = FIXTURE_BLOCK,
                                            .num_layers = 2,
                                            .num_groups = 1,
-                                           .groups = {{window, pages, slots}},
+                                           .groups = {{window, pages, slots, BELOW, 10}},
                                            .num_ranks = 1};
     pool_model model = POOL_NONE;
 
@@ -121,11 +153,12 @@ pool_model add_model(struct fixture *f, uint32_t window, uint32_t slots, uint32_
 
 pool_model add_model_of_two(struct fixture *f, uint32_t window)
 {
-    const struct pool_model_shape shape = {.block_tokens = FIXTURE_BLOCK,
-                                           .num_layers = 2,
-                                           .num_groups = 2,
-                                           .groups = {{0, 1, 1}, {window, 1, 1}},
-                                           .num_ranks = 1};
+    const struct pool_model_shape shape = {
+        .block_tokens = FIXTURE_BLOCK,
+        .num_layers = 2,
+        .num_groups = 2,
+        .groups = {{0, 1, 1, BELOW, 10}, {window, 1, 1, BELOW, 10}},
+        .num_ranks = 1};
     pool_model model = POOL_NONE;
 
     assert_int_equal(pool_model_register(f->pool, &shape, &model), 0);
@@ -232,7 +265,9 @@ int request_alloc(struct fixture *f, const struct request *request)
     const struct pool_alloc_options options = {.is_mapped = request->is_mapped,
                                                .is_unfilled = request->is_unfilled,
                                                .take =
-                                                   request->take ? request->take : POOL_TAKE_ALL};
+                                                   request->take ? request->take : POOL_TAKE_ALL,
+                                               .cookie = request->cookie,
+                                               .deadline_ms = request->deadline_ms};
 
     return checked(f, pool_alloc(f->pool, (struct pool_name){request->session, request->id},
                                  &prompt, &options, &f->found));
@@ -300,11 +335,27 @@ int preempt(struct fixture *f, uint64_t id, uint64_t cookie)
     return checked(f, pool_preempt(f->pool, (struct pool_name){0, id}, cookie));
 }
 
+int request_prefetch(struct fixture *f, const struct request *request,
+                     struct pool_prefetched *out_prefetched)
+{
+    struct prompt_memory memory;
+    const struct pool_prompt prompt = make_prompt(request, &memory);
+
+    return checked(f, pool_prefetch(f->pool, &prompt, out_prefetched));
+}
+
 int resume(struct fixture *f, uint64_t id)
+{
+    return resume_waiting(f, id, 0, 0, 0);
+}
+
+int resume_waiting(struct fixture *f, uint64_t id, uint64_t take, uint64_t cookie,
+                   uint64_t deadline_ms)
 {
     struct prompt_memory memory;
     struct pool_sequence_description have = describe(f, id);
-    const struct pool_alloc_options options = {.take = POOL_TAKE_ALL};
+    const struct pool_alloc_options options = {
+        .take = take ? take : POOL_TAKE_ALL, .cookie = cookie, .deadline_ms = deadline_ms};
     struct pool_tokens tokens = more_tokens(f, id, have.length, 0, 0, &memory);
 
     tokens.ids = memory.ids;
@@ -350,6 +401,15 @@ int copy_done(struct fixture *f, uint32_t nth, int error)
 {
     return checked(
         f, pool_transfer_done(f->pool, nth_effect(f, POOL_EFFECT_COPY, nth)->transfer, error));
+}
+
+uint32_t copies_done(struct fixture *f, uint32_t nth)
+{
+    uint32_t count = 0;
+
+    for (; nth < count_effects(f, POOL_EFFECT_COPY); nth++, count++)
+        assert_int_equal(copy_done(f, nth, 0), 0);
+    return count;
 }
 
 void advance(struct fixture *f)
@@ -412,6 +472,23 @@ uint32_t arena_of(const struct fixture *f, pool_payer payer, pool_model model, u
     return arena;
 }
 
+uint32_t tier_arena_of(const struct fixture *f, pool_payer payer, pool_model model, uint32_t group,
+                       enum pool_tier tier)
+{
+    uint32_t arena = POOL_NONE;
+
+    assert_int_equal(pool_tier_arena_find(f->pool, payer, model, group, tier, &arena), 0);
+    return arena;
+}
+
+struct pool_tier_stats tier_stats(const struct fixture *f, enum pool_tier tier)
+{
+    struct pool_tier_stats stats;
+
+    assert_int_equal(pool_tier_stats(f->pool, tier, &stats), 0);
+    return stats;
+}
+
 uint64_t length_of(const struct fixture *f, uint64_t id)
 {
     return describe(f, id).length;
@@ -441,10 +518,11 @@ void assert_table(struct fixture *f, uint64_t id, const char *expected)
     assert_string_equal(got, expected);
 }
 
-static void assert_order(struct fixture *f, enum pool_order order, const char *expected)
+static void assert_order(struct fixture *f, enum pool_tier tier, enum pool_order order,
+                         const char *expected)
 {
-    uint32_t slots[64];
-    size_t count = pool_arena_order(f->pool, arena_of(f, 0, 0, 0), order, slots, 64), at = 0;
+    uint32_t slots[64], arena = tier_arena_of(f, 0, 0, 0, tier);
+    size_t count = pool_arena_order(f->pool, arena, order, slots, 64), at = 0;
     char got[512] = "";
 
     assert_true(count <= ARRAY_SIZE(slots));
@@ -455,12 +533,17 @@ static void assert_order(struct fixture *f, enum pool_order order, const char *e
 
 void assert_free(struct fixture *f, const char *expected)
 {
-    assert_order(f, POOL_ORDER_FREE, expected);
+    assert_order(f, POOL_TIER_DEVICE, POOL_ORDER_FREE, expected);
 }
 
 void assert_evictable(struct fixture *f, const char *expected)
 {
-    assert_order(f, POOL_ORDER_EVICTABLE, expected);
+    assert_order(f, POOL_TIER_DEVICE, POOL_ORDER_EVICTABLE, expected);
+}
+
+void assert_tier_evictable(struct fixture *f, enum pool_tier tier, const char *expected)
+{
+    assert_order(f, tier, POOL_ORDER_EVICTABLE, expected);
 }
 
 void assert_reply(struct fixture *f, uint64_t cookie, int answer)

@@ -20,6 +20,7 @@ struct fixture {
     struct pool_key keys[FIXTURE_MAX_EFFECTS]; /* those that effects point to */
     struct pool_key parents[FIXTURE_MAX_EFFECTS];
     uint32_t tokens[FIXTURE_MAX_EFFECTS][FIXTURE_BLOCK]; /* the first ones */
+    uint32_t forms[FIXTURE_MAX_EFFECTS][FIXTURE_BLOCK];
     uint32_t num_effects;
 };
 
@@ -35,6 +36,7 @@ struct request {
     uint64_t count;
     uint64_t take; /* 0: all */
     bool is_raw, is_mapped, is_unfilled;
+    uint64_t cookie, deadline_ms; /* if it has to wait */
 };
 
 /* Caps that no small test reaches, one device of @pages. */
@@ -42,6 +44,13 @@ void fixture_config(struct pool_config *config, uint64_t pages);
 /* The caller's config, with the fixture's sink. */
 struct fixture *fixture_create_with(const struct pool_config *config);
 struct fixture *fixture_create(uint64_t pages);
+/*
+ * With tiers below: so many pages of each, 0 for none, of one block each (10 bytes). Copies are
+ * made while less than @ahead pages of the device are left. Places are told.
+ */
+void fixture_tiers_config(struct pool_config *config, uint64_t pages, uint64_t host, uint64_t disk,
+                          uint64_t ahead);
+struct fixture *fixture_create_tiers(uint64_t pages, uint64_t host, uint64_t disk, uint64_t ahead);
 void fixture_destroy(struct fixture *f);
 /* cmocka: 8 pages. */
 int fixture_setup(void **state);
@@ -76,6 +85,12 @@ int truncate_to(struct fixture *f, uint64_t id, uint64_t num_tokens, uint64_t co
 int release(struct fixture *f, uint64_t id, uint64_t cookie);
 int preempt(struct fixture *f, uint64_t id, uint64_t cookie);
 int resume(struct fixture *f, uint64_t id);
+/* @take: only so many tokens beyond the match, 0: all. */
+int resume_waiting(struct fixture *f, uint64_t id, uint64_t take, uint64_t cookie,
+                   uint64_t deadline_ms);
+int request_prefetch(struct fixture *f, const struct request *request,
+                     struct pool_prefetched *out_prefetched);
+#define prefetch(f, out, ...) request_prefetch(f, &(struct request){__VA_ARGS__}, out)
 
 /* A step of session 0: rows as pairs (sequence, count), each row goes on with text @seed. */
 struct row {
@@ -89,6 +104,8 @@ void attend(struct fixture *f, pool_step step, uint32_t layer);
 
 /* Ends the @nth copy (from 0) that was ever begun. */
 int copy_done(struct fixture *f, uint32_t nth, int error);
+/* Ends all copies from the @nth on, well; returns how many. */
+uint32_t copies_done(struct fixture *f, uint32_t nth);
 void advance(struct fixture *f);
 
 /* ---- what is there ---- */
@@ -101,6 +118,9 @@ const struct pool_effect *nth_effect(const struct fixture *f, enum pool_effect_k
 /* Replies with that cookie. */
 uint32_t count_replies(const struct fixture *f, uint64_t cookie);
 uint32_t arena_of(const struct fixture *f, pool_payer payer, pool_model model, uint32_t group);
+uint32_t tier_arena_of(const struct fixture *f, pool_payer payer, pool_model model, uint32_t group,
+                       enum pool_tier tier);
+struct pool_tier_stats tier_stats(const struct fixture *f, enum pool_tier tier);
 uint64_t length_of(const struct fixture *f, uint64_t id);
 uint64_t complete_of(const struct fixture *f, uint64_t id);
 
@@ -109,6 +129,8 @@ void assert_table(struct fixture *f, uint64_t id, const char *expected);
 /* Tenant 0, model 0, group 0: slots in the order in which they will be taken. */
 void assert_free(struct fixture *f, const char *expected);
 void assert_evictable(struct fixture *f, const char *expected);
+/* The same of a tier below. */
+void assert_tier_evictable(struct fixture *f, enum pool_tier tier, const char *expected);
 /* Exactly one reply to @cookie so far, and it is @answer. */
 void assert_reply(struct fixture *f, uint64_t cookie, int answer);
 /* The sequence's tokens are the first @count of text @seed. */
