@@ -334,7 +334,7 @@ static int memory_take(struct server *server, struct granule_ref ref)
     struct lower_arena *arena = &server->tiers.arenas[ref.arena];
 
     if (arena->tier == POOL_TIER_HOST)
-        return host_tier_commit(server->tiers.host, ref.arena, ref.granule, granule_cookie(ref));
+        return gpu_commit(tier_host_device(server), ref.arena, ref.granule, granule_cookie(ref));
     return tier_disk_commit(server, arena, &arena->granules[ref.granule], granule_cookie(ref));
 }
 
@@ -343,7 +343,7 @@ static int memory_give(struct server *server, struct granule_ref ref)
     struct lower_arena *arena = &server->tiers.arenas[ref.arena];
 
     if (arena->tier == POOL_TIER_HOST)
-        return host_tier_decommit(server->tiers.host, ref.arena, ref.granule, granule_cookie(ref));
+        return gpu_decommit(tier_host_device(server), ref.arena, ref.granule, granule_cookie(ref));
     return tier_disk_decommit(server, &arena->granules[ref.granule], granule_cookie(ref));
 }
 

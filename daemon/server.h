@@ -88,6 +88,7 @@ struct server {
     struct scratch scratch;
     struct request_counters requests[MAX_VERBS];
 
+    uint64_t pass; /* of the loop */
     int epoll_fd;
     struct source timer, signals, device_source, namer_source, state_source;
     uint32_t num_cpus;
@@ -113,6 +114,9 @@ void server_drain(struct server *server, bool is_draining);
 
 /* At once: what runs the loop ends with exit_status. */
 void server_stop(struct server *server);
+
+/* Of CLOCK_MONOTONIC, read now; server->now_ms is that of the pass. */
+uint64_t server_now_us(void);
 
 /* For the rings: whether looking at them without sleep takes nothing from anybody. */
 bool server_may_spin(struct server *server);

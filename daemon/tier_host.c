@@ -15,6 +15,11 @@ static void host_ready(struct server *server, struct source *source, uint32_t ev
     (void)tier_host_reap(server);
 }
 
+struct gpu_device *tier_host_device(const struct server *server)
+{
+    return host_tier_device(server->tiers.host);
+}
+
 int tier_host_init(struct server *server)
 {
     struct tiers *tiers = &server->tiers;
@@ -29,7 +34,7 @@ int tier_host_init(struct server *server)
     if (err)
         return err;
     tiers->host_source =
-        (struct source){.fd = host_tier_event_fd(tiers->host), .ready = host_ready};
+        (struct source){.fd = gpu_device_event_fd(tier_host_device(server)), .ready = host_ready};
     return source_add(server, &tiers->host_source, EPOLLIN);
 }
 
@@ -55,7 +60,7 @@ int tier_host_open(struct server *server, uint32_t number, const struct gpu_gran
 void *tier_host_address(struct server *server, uint32_t number, uint32_t slot,
                         uint32_t stride_bytes)
 {
-    char *base = gpu_arena_base(host_tier_device(server->tiers.host), number);
+    char *base = gpu_arena_base(tier_host_device(server), number);
 
     return base ? base + (uint64_t)(slot - 1) * stride_bytes : NULL;
 }
@@ -65,7 +70,8 @@ bool tier_host_reap(struct server *server)
     struct gpu_completion completions[64];
     size_t count, total = 0;
 
-    while ((count = host_tier_reap(server->tiers.host, completions, ARRAY_SIZE(completions))) > 0) {
+    while ((count = gpu_device_reap(tier_host_device(server), completions,
+                                    ARRAY_SIZE(completions))) > 0) {
         for (size_t at = 0; at < count; at++)
             lower_ended(server, completions[at].cookie, completions[at].status);
         total += count;

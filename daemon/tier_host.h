@@ -13,6 +13,8 @@ struct lower_arena;
 int tier_host_init(struct server *server);
 void tier_host_finish(struct server *server);
 
+struct gpu_device *tier_host_device(const struct server *server);
+
 /* -errno as gpu_arena_open(). */
 int tier_host_open(struct server *server, uint32_t number, const struct gpu_granule *granule,
                    const struct lower_arena *arena);

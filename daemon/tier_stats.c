@@ -83,7 +83,6 @@ const struct stats_row tier_rows[] = {
     DISK_GAUGE("disk_to_scan",     "headers of an earlier life", to_scan),
 
     HOST("host_pinned_bytes",      "of the host tier, pinned", STATS_GAUGE, pinned_bytes),
-    HOST("host_committed_bytes",   "of the host tier, with memory", STATS_GAUGE, committed_bytes),
     HOST("host_nodes",             "NUMA nodes that it is interleaved over", STATS_GAUGE, num_nodes),
     HOST("host_pin_failures",      "times that the system did not let it be pinned", STATS_COUNTER, pin_failures),
 };
@@ -223,9 +222,8 @@ void tier_stats_take(struct server *server)
         struct host_tier_stats stats;
         host_tier_stats(server->tiers.host, &stats);
         server->tier_stats.host = (struct host_numbers){.pinned_bytes = stats.pinned_bytes,
-                                                        .committed_bytes = stats.committed_bytes,
                                                         .num_nodes = stats.num_nodes,
-                                                        .pin_failures = stats.pin_failures};
+                                                        .pin_failures = stats.pin_refusals};
     }
     for (pool_payer payer = 0; server->tiers.is_on && payer < server->tenants.count; payer++)
         take_payer(server, payer);
