@@ -148,8 +148,10 @@ void store_settle(const struct daemon *daemon)
     uint64_t end = now_ms() + 20000, started, before = UINT64_MAX;
 
     for (;;) {
-        started = tier_stat(daemon, "tier_stores_started", "disk");
-        if (started == before && tier_stat(daemon, "tier_storing_bytes", "disk") == 0)
+        started = tier_stat(daemon, "tier_stores_started", "disk") +
+                  tier_stat(daemon, "tier_stores_started", "host");
+        if (started == before && tier_stat(daemon, "tier_storing_bytes", "disk") == 0 &&
+            tier_stat(daemon, "tier_storing_bytes", "host") == 0)
             return;
         before = started;
         assert_true(now_ms() < end);

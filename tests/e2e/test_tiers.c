@@ -187,6 +187,34 @@ static void stored_at_once_is_on_disk_before_it_is_evicted(void **state)
     kvpool_disconnect(kvpool);
 }
 
+/* Two prompts' worth of each tier is where it is looked for first. */
+static void blocks_go_through_memory_to_the_disk(void **state)
+{
+    struct kvpool_result result;
+    uint64_t matched = 0, hits = 0;
+
+    (void)state;
+    store_start(&daemon_, &disk, "host-tier-bytes: 2MiB\nhost-ahead-bytes: 1MiB\n");
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
+    uint32_t model = store_register(kvpool);
+    store_flood(&daemon_, kvpool, model, 1, PROMPTS);
+    for (uint32_t seed = 1; seed <= PROMPTS; seed++) {
+        assert_int_equal(store_get(kvpool, model, seed, BLOCKS, &result), 0);
+        matched += result.matched;
+        store_settle(&daemon_);
+    }
+    assert_int_equal(matched, PROMPTS * BLOCKS * STORE_TOKENS);
+    for (int at = 0; at < 3; at++)
+        hits += tier_stat(&daemon_, "tier_hit_tokens",
+                          (const char *const[]){"device", "host", "disk"}[at]);
+    assert_int_equal(hits, matched);
+    assert_true(tier_stat(&daemon_, "tier_fetches", "host") > 0);
+    assert_true(tier_stat(&daemon_, "tier_fetches", "disk") > 0);
+    assert_true(tier_stat(&daemon_, "tier_stores", "disk") > 0);
+    assert_int_equal(tier_stat(&daemon_, "tier_stores_failed", "host"), 0);
+    kvpool_disconnect(kvpool);
+}
+
 #define TEST(name) cmocka_unit_test_teardown(name, finish)
 int main(void)
 {
@@ -197,6 +225,7 @@ int main(void)
         TEST(allocations_that_wait_are_all_answered),
         TEST(what_a_session_does_not_want_stored_is_not),
         TEST(stored_at_once_is_on_disk_before_it_is_evicted),
+        TEST(blocks_go_through_memory_to_the_disk),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
