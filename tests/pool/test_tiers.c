@@ -12,6 +12,8 @@
  *  T3  A record stands beside a slot from PRESENT to GONE, and the slot has what the record says.
  *  T4  STORED and REMOVED of a key alternate, and at the end every stored key has a place.
  *  T5  Who waits is replied to exactly once.
+ *  T6  A place that could not be read is gone when the copy has ended.
+ *  T7  When nothing is under way and nobody holds anything, no slot is reserved or quarantined.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -531,6 +533,9 @@ static void end_copy(uint32_t at, int error)
     to->bytes = error ? GARBAGE : copy.bytes;
     world.copies[at] = world.copies[--world.num_copies];
     expect(pool_transfer_done(world.pool, copy.transfer, error) == 0);
+    if (error && describe(copy.from_arena).tier != POOL_TIER_DEVICE &&
+        describe(copy.arena).tier == POOL_TIER_DEVICE)
+        expect(!from->record.is_there); /* T6 */
 }
 
 static void do_copy(void)
@@ -602,6 +607,32 @@ static void add_hits(void)
     }
 }
 
+/* All copies end, and all sequences are released: nothing may be left (T4, T5, T7). */
+static void settle(void)
+{
+    struct pool_tier_stats stats;
+    uint64_t num = 0;
+
+    while (world.num_copies > 0)
+        end_copy(0, 0);
+    take_replies();
+    for (uint32_t i = 0; i < NUM_SEQUENCES; i++) {
+        expect(world.sequences[i].state != WAITING); /* T5 */
+        if (world.sequences[i].state != FREE)
+            expect(pool_release(world.pool, name_of(&world.sequences[i]), 0) == 0);
+        world.sequences[i].state = FREE;
+    }
+    for (uint32_t arena = 0; arena < MAX_ARENAS; arena++) {
+        for (uint32_t slot = 0; slot < MAX_SLOTS; slot++)
+            num += world.slots[arena][slot].record.is_there;
+    }
+    expect(num >= world.num_stored); /* T4 */
+    for (enum pool_tier tier = 0; tier < POOL_NUM_TIERS; tier++) {
+        expect(pool_tier_stats(world.pool, tier, &stats) == 0);
+        expect(stats.reserved + stats.held + stats.quarantined == 0); /* T7 */
+    }
+}
+
 /* ---- crash, and what comes back ------------------------------------------------------------- */
 
 static void restore_granule(uint32_t arena, uint32_t granule, const struct slot *slots)
@@ -646,6 +677,8 @@ static void do_crash(void)
         return;
     while (pool_arena_describe(world.pool, num_arenas, &arenas[num_arenas]) == 0)
         num_arenas++;
+    if (one_in(2))
+        settle();
     add_hits();
     pool_destroy(world.pool);
     old = world;
@@ -691,22 +724,6 @@ static void step(void)
     pool_check(world.pool);
     take_replies();
     pool_check(world.pool);
-}
-
-/* Nothing is left under way: every stored key has a record, and every waiter its reply. */
-static void settle(void)
-{
-    while (world.num_copies > 0)
-        end_copy(0, 0);
-    take_replies();
-    for (uint32_t i = 0; i < NUM_SEQUENCES; i++)
-        expect(world.sequences[i].state != WAITING); /* T5 */
-    uint64_t num = 0;
-    for (uint32_t arena = 0; arena < MAX_ARENAS; arena++) {
-        for (uint32_t slot = 0; slot < MAX_SLOTS; slot++)
-            num += world.slots[arena][slot].record.is_there;
-    }
-    expect(num >= world.num_stored); /* T4 */
 }
 
 int main(int argc, char **argv)
