@@ -59,9 +59,7 @@ static int holder_connect(const struct keep *keep, int *out_fd)
     (void)snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/" HOLD_SOCKET,
                    directory);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        err = -errno;
-    else if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
         err = -errno;
     else
         err = peer_check(fd);
@@ -224,7 +222,8 @@ static void taken_drop(struct keep *keep)
 /* One try: 0, or -errno with nothing left of it. */
 static int open_once(struct keep *keep)
 {
-    int fd, err = holder_find(keep, &fd);
+    int fd = -1;
+    int err = holder_find(keep, &fd);
 
     if (err)
         return err;
@@ -259,7 +258,8 @@ static int open_first(struct keep *keep)
 static int open_again(struct keep *keep)
 {
     struct hold_packet packet = {.kind = HOLD_RENEW, .number = keep->options.limit_ms};
-    int fd, err = holder_find(keep, &fd);
+    int fd = -1;
+    int err = holder_find(keep, &fd);
 
     if (err)
         return err;

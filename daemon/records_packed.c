@@ -107,7 +107,7 @@ int record_unpack(const void *packed, size_t num_bytes, struct record_place *out
 {
     static const uint8_t none[RECORD_ID_BYTES];
     struct cursor at = {.in = packed};
-    struct record_place place;
+    struct record_place place = {0};
     struct record record = {0};
     struct prefix prefix = {0};
 

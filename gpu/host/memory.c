@@ -31,6 +31,8 @@ int host_memory_init(struct host_memory *memory, const struct host_mount *mount,
 
 void host_memory_finish(struct host_memory *memory)
 {
+    if (memory->bounce)
+        (void)munmap(memory->bounce, memory->bounce_bytes);
     host_file_close(&memory->reserve);
 }
 
@@ -189,12 +191,37 @@ static int read_whole(const struct host_memory *memory, const struct host_op *op
     return err;
 }
 
+static void bounce_drop(struct host_memory *memory)
+{
+    if (memory->bounce)
+        (void)munmap(memory->bounce, memory->bounce_bytes);
+    memory->bounce = NULL;
+}
+
+/* Kept from one move to the next: to fault its pages in anew would cost more than the copies. */
+static int bounce_take(struct host_memory *memory, uint64_t bytes)
+{
+    if (memory->bounce && memory->bounce_bytes >= bytes)
+        return 0;
+    bounce_drop(memory);
+    void *bounce = memory->system->mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (bounce == MAP_FAILED)
+        return -errno;
+    memory->bounce = bounce;
+    memory->bounce_bytes = bytes;
+    return 0;
+}
+
 /* M1: the memory is given up at one end before it is taken at the other. */
-static int move_through(struct host_memory *memory, struct host_op *op, char *bounce)
+static int move(struct host_memory *memory, struct host_op *op)
 {
     struct host_range range = {.offset = op->offset, .bytes = op->bytes};
-    int err = read_whole(memory, op, bounce);
 
+    op->is_gone = false;
+    int err = bounce_take(memory, op->bytes);
+    if (!err)
+        err = read_whole(memory, op, memory->bounce);
     if (!err)
         err = punch(memory, op->from_fd, op->from_offset, op->bytes);
     if (err)
@@ -202,23 +229,11 @@ static int move_through(struct host_memory *memory, struct host_op *op, char *bo
     op->is_gone = true;
     err = fill(memory, op->fd, op->base + op->offset, range);
     if (!err)
-        memcpy(op->base + op->offset, bounce, op->bytes);
+        memcpy(op->base + op->offset, memory->bounce, op->bytes);
     else
         op->is_left = punch(memory, op->fd, op->offset, op->bytes) != 0;
     if (err && !op->is_left)
         atomic_fetch_sub(&memory->committed_bytes, op->bytes);
-    return err;
-}
-
-static int move(struct host_memory *memory, struct host_op *op)
-{
-    op->is_gone = false;
-    char *bounce = memory->system->mmap(NULL, op->bytes, PROT_READ | PROT_WRITE,
-                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (bounce == MAP_FAILED)
-        return -errno;
-    int err = move_through(memory, op, bounce);
-    (void)munmap(bounce, op->bytes);
     return err;
 }
 
@@ -277,6 +292,7 @@ bool host_memory_populate(void *argument)
 {
     struct host_memory *memory = argument;
 
+    bounce_drop(memory); /* no move waits */
     if (atomic_load(&memory->is_held))
         return false;
     uint64_t have = atomic_load(&memory->reserve_bytes) + atomic_load(&memory->committed_bytes);

@@ -27,7 +27,9 @@ struct host_memory {
     _Atomic uint64_t committed_bytes; /* of granules, as the lane has done it */
     _Atomic int populate_status;
     _Atomic bool is_held; /* nothing is populated yet: partner gpu_device_adopt_end() */
-    bool is_touched;      /* the machine has backed all of populate_bytes once */
+    char *bounce;         /* what moves go through; NULL: none */
+    uint64_t bounce_bytes;
+    bool is_touched; /* the machine has backed all of populate_bytes once */
 };
 
 int host_memory_init(struct host_memory *memory, const struct host_mount *mount,

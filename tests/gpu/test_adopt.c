@@ -218,6 +218,25 @@ static void a_commit_that_was_killed_is_a_hole(void **state)
     drop(kept.shared);
 }
 
+/* Committed, and never written by anybody: it is whole, and has its zeros. */
+static void what_was_only_committed_is_whole(void **state)
+{
+    struct gpu_arena_files files;
+
+    (void)state;
+    drop(kept.private);
+    drop(kept.shared);
+    arena_open(device, FRESH, PAGE, MAX_GRANULES, false);
+    assert_int_equal(commit_now(device, FRESH, 2), 0);
+    files = files_keep(device, FRESH);
+    int fd, mount_fd = gpu_device_keep(device, &fd) ? -1 : duplicate(fd);
+    gpu_device_destroy(device);
+    assert_int_equal(gpu_device_adopt(&options, mount_fd, &device), 0);
+    assert_int_equal(adopt_now(device, FRESH, false, files, 1 << 2), 0);
+    assert_int_equal(granule_now(device, FRESH, 2), 0);
+    assert_true(has(device, FRESH, 2, 0, 0));
+}
+
 static void no_more_is_wanted_than_the_budget_has(void **state)
 {
     (void)state;
@@ -401,6 +420,7 @@ int main(int argc, char **argv)
                                         teardown),
         cmocka_unit_test_setup_teardown(a_granule_with_a_hole_is_not_trusted, setup, teardown),
         cmocka_unit_test_setup_teardown(a_commit_that_was_killed_is_a_hole, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_was_only_committed_is_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(no_more_is_wanted_than_the_budget_has, setup, teardown),
         cmocka_unit_test_setup_teardown(other_files_are_not_taken, setup, teardown),
         cmocka_unit_test_setup_teardown(another_budget_is_another_device, setup, teardown),
