@@ -97,11 +97,11 @@ static bool is_target(const struct adopt *adopt, uint32_t arena)
 static void source_plan(struct adopt *adopt, uint32_t number)
 {
     const struct records *records = adopt->options.kept->arenas[number].records;
-    const struct records_options *options = records_describe(records);
     struct source *source = &adopt->sources[number];
 
-    if (options->tier != adopt->options.tier)
+    if (!records || records_describe(records)->tier != adopt->options.tier)
         return;
+    const struct records_options *options = records_describe(records);
     source->num_left = records_granules(records, source->granules);
     source->target = adopt->options.sink.find(adopt->options.sink.context, options);
     source->arena = adopt->options.first_spare + number;
@@ -228,6 +228,8 @@ static int sources_allocate(struct adopt *adopt)
         return -ENOMEM;
     for (uint32_t i = 0; i < adopt->options.kept->num_arenas; i++) {
         struct source *source = &adopt->sources[i];
+        if (!adopt->options.kept->arenas[i].records)
+            continue; /* another tier's, which has been adopted */
         source->options = records_describe(adopt->options.kept->arenas[i].records)->arena;
         uint32_t num_granules = source->options.max_granules;
         source->granules = calloc(num_granules / 64 + 1, sizeof(*source->granules));

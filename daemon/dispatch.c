@@ -12,7 +12,7 @@
 const struct request_type request_types[MAX_VERBS] = {
     /*                        name              handle                  settle           finish          roles          draining waits memory lines */
     [VERB(REGISTER_MODEL)] = {"register_model", handle_register_model,  NULL,            NULL,           ROLE_SESSION,  true,  false, false, TURN_NONE},
-    [VERB(OPEN_ARENA)]     = {"open_arena",     handle_open_arena,      NULL,            NULL,           ROLE_SESSION,  true,  false, false, TURN_NONE},
+    [VERB(OPEN_ARENA)]     = {"open_arena",     handle_open_arena,      NULL,            NULL,           ROLE_SESSION,  true,  true,  false, TURN_NONE},
     [VERB(ALLOCATE)]       = {"allocate",       handle_allocate,        NULL,            finish_table,   ROLE_SESSION,  false, true,  true,  TURN_SEQUENCE},
     [VERB(APPEND)]         = {"append",         handle_append,          NULL,            finish_table,   ROLE_SESSION,  true,  true,  true,  TURN_SEQUENCE},
     [VERB(STEP)]           = {"step",           handle_step,            settle_step,     finish_step,    ROLE_SESSION,  true,  true,  true,  TURN_ROWS},
@@ -38,7 +38,7 @@ const struct request_type request_types[MAX_VERBS] = {
     [VERB(CREATE_DOMAIN)]  = {"create_domain",  handle_create_domain,   NULL,            NULL,           ROLE_OPERATOR, true,  true,  false, TURN_NONE},
     [VERB(LIST)]           = {"list",           handle_list,            NULL,            NULL,           ROLE_OPERATOR, true,  false, false, TURN_NONE},
     [VERB(KICK)]           = {"kick",           handle_kick,            NULL,            NULL,           ROLE_OPERATOR, true,  false, false, TURN_NONE},
-    [VERB(SHUTDOWN)]       = {"shutdown",       handle_shutdown,        NULL,            NULL,           ROLE_OPERATOR, true,  false, false, TURN_NONE},
+    [VERB(SHUTDOWN)]       = {"shutdown",       handle_shutdown,        settle_shutdown, NULL,           ROLE_OPERATOR, true,  true,  false, TURN_NONE},
 };
 
 /* Not PENDING, which is no answer. MISS and what follows are replies. */

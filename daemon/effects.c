@@ -15,7 +15,8 @@ enum {
     COOKIE_ATTEND = 3,
     COOKIE_TRIM = 4,
     COOKIE_LOWER = 5, /* a copy with an end below the device */
-    COOKIE_SHIFT = 60,
+    COOKIE_ADOPT = EFFECTS_COOKIE_ADOPT,
+    COOKIE_SHIFT = EFFECTS_COOKIE_SHIFT,
     AHEAD_GRANULES = 8
 };
 
@@ -62,37 +63,48 @@ void effects_finish(struct server *server)
 
 /* ---- arenas --------------------------------------------------------------------------------- */
 
-int effects_open_arena(struct server *server, uint32_t number)
+int effects_prepare_arena(struct server *server, uint32_t number)
 {
     struct effects *effects = &server->effects;
+    struct arena_memory *arena = &effects->arenas[number];
     struct pool_arena_description description;
 
-    if (number >= effects->max_arenas || pool_arena_describe(server->pool, number, &description))
+    if (number >= effects->max_arenas || pool_arena_describe(server->pool, number, &description) ||
+        description.tier != POOL_TIER_DEVICE)
         return -ENOENT;
-    struct arena_memory *arena = &effects->arenas[number];
-    if (arena->is_open)
+    if (arena->granules)
         return 0;
-    const struct model *model = models_of_pool(&server->models, description.model);
-    const struct model_group *group = &model->groups[description.group];
-    struct gpu_arena_options options = {
-        .granule = group->granule,
-        .block_bytes = group->block_bytes,
-        .max_granules = effects->max_pages / group->granule.pages,
-        .is_shared = tenants_is_domain(&server->tenants, description.domain)};
-    if (!arena->granules) /* once an arena, not on the request path of later ones */
-        arena->granules = calloc(options.max_granules, sizeof(*arena->granules));
+    struct gpu_arena_options options;
+    arena_options(server, &description, (uint64_t)effects->max_pages * server->config->page_bytes,
+                  &options);
+    /* once an arena, not on the request path of later ones */
+    arena->granules = calloc(options.max_granules, sizeof(*arena->granules));
     if (!arena->granules)
         return -ENOMEM;
-    int err = gpu_arena_open(server->device, number, &options);
-    if (err)
-        return err;
-    arena->is_open = true;
+    arena->options = options;
     arena->max_granules = options.max_granules;
-    arena->granule = group->granule;
-    arena->block_bytes = group->block_bytes;
+    arena->granule = options.granule;
+    arena->block_bytes = options.block_bytes;
     arena->domain = description.domain;
     arena->model = description.model;
     arena->group = description.group;
+    return 0;
+}
+
+int effects_open_arena(struct server *server, uint32_t number)
+{
+    int err = effects_prepare_arena(server, number);
+
+    if (err)
+        return err;
+    struct arena_memory *arena = &server->effects.arenas[number];
+    if (arena->is_open)
+        return 0;
+    err = gpu_arena_open(server->device, number, &arena->options);
+    if (err)
+        return err;
+    arena->is_open = true;
+    survive_opened(server, number, server->device);
     return 0;
 }
 
@@ -213,8 +225,9 @@ void effects_emit(void *context, const struct pool_effect *effect)
     case POOL_EFFECT_REMOVED:
         server_block_event(server, effect);
         break;
-    case POOL_EFFECT_PRESENT: /* not told: nobody keeps records beside slots */
+    case POOL_EFFECT_PRESENT:
     case POOL_EFFECT_GONE:
+        survive_told(server, effect);
         break;
     }
 }
@@ -487,6 +500,11 @@ bool effects_reap(struct server *server)
     while ((count = gpu_device_reap(server->device, completions, ARRAY_SIZE(completions))) > 0) {
         for (size_t i = 0; i < count; i++) {
             uint64_t cookie = completions[i].cookie;
+            if (cookie >> COOKIE_SHIFT == COOKIE_ADOPT) {
+                survive_reaped(server, POOL_TIER_DEVICE, cookie, completions[i].status);
+                continue;
+            }
+            server->effects.num_operations--;
             if (cookie >> COOKIE_SHIFT == COOKIE_COPY)
                 copy_end(server, server->effects.transfers[(uint32_t)cookie],
                          completions[i].status);
@@ -497,7 +515,6 @@ bool effects_reap(struct server *server)
             else if (cookie >> COOKIE_SHIFT == COOKIE_LOWER)
                 lower_copy_ended(server, (uint32_t)cookie, completions[i].status);
         }
-        server->effects.num_operations -= (uint32_t)count;
         total += count;
     }
     server->has_more |= total > 0; /* what ended may be what a session's end waited for */

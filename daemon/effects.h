@@ -36,6 +36,7 @@ struct arena_memory {
     uint32_t last_wanted;
     struct gpu_granule granule;
     uint64_t block_bytes;
+    struct gpu_arena_options options;
     pool_payer domain;
     pool_model model;
     uint32_t group;
@@ -120,6 +121,9 @@ bool effects_reap(struct server *server);
 /* Takes away what a tenant committed behind our back. */
 void effects_trim(struct server *server, uint32_t arena);
 
+/* What is kept of the arena of the pool's number, before it is opened: -errno. */
+int effects_prepare_arena(struct server *server, uint32_t arena);
+
 /* Opens the arena of the pool's number; -errno. Done on its first granule, or for OpenArena. */
 int effects_open_arena(struct server *server, uint32_t arena);
 
@@ -136,6 +140,8 @@ void effects_retry(struct server *server);
 /* Of an attend that the device may queue: it comes back to steps_attended(). */
 struct call;
 uint64_t effects_attend_cookie(const struct call *call);
+
+enum { EFFECTS_COOKIE_ADOPT = 6, EFFECTS_COOKIE_SHIFT = 60 }; /* of survive.c's operations */
 
 /* A copy with one end in an arena of the device and the other below it: as gpu_copy(), which ends
  * as lower_copy_ended(@index). */

@@ -184,3 +184,17 @@ int kept_add_mount(struct keep *keep, uint32_t tier, int fd)
     (void)snprintf(name, sizeof(name), "mount.%u", tier);
     return keep_add(keep, name, fd);
 }
+
+void kept_remove_mount(struct keep *keep, uint32_t tier)
+{
+    char name[KEEP_MAX_NAME];
+
+    (void)snprintf(name, sizeof(name), "mount.%u", tier);
+    keep_remove(keep, name);
+}
+
+void kept_drop(struct kept *kept, uint32_t at)
+{
+    arena_close(&kept->arenas[at]);
+    kept->arenas[at] = kept->arenas[--kept->num_arenas];
+}

@@ -35,3 +35,8 @@ int kept_add(struct keep *keep, struct kept *kept, struct gpu_arena_files files,
              const struct records *records, uint64_t *out_number);
 void kept_remove(struct keep *keep, uint64_t number);
 int kept_add_mount(struct keep *keep, uint32_t tier, int fd);
+void kept_remove_mount(struct keep *keep, uint32_t tier);
+
+/* Closes one of the arenas, and takes it out; the last one gets its place. The keeper has it still.
+ */
+void kept_drop(struct kept *kept, uint32_t at);

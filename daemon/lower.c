@@ -158,48 +158,77 @@ int lower_place(struct server *server, pool_payer domain, pool_model model, uint
     return 0;
 }
 
-static int arena_open(struct server *server, uint32_t number,
-                      const struct pool_arena_description *description)
+int lower_prepare(struct server *server, uint32_t number)
 {
-    struct tiers *tiers = &server->tiers;
-    struct lower_arena *arena = &tiers->arenas[number];
-    const struct model *model = models_of_pool(&server->models, description->model);
-    const struct model_group *group = &model->groups[description->group];
-    bool is_disk = description->tier == POOL_TIER_DISK;
-    uint64_t pages = is_disk ? tier_disk_granules(server->config)
-                             : server->config->host_tier_bytes / server->config->page_bytes;
+    struct lower_arena *arena = &server->tiers.arenas[number];
+    const struct config *config = server->config;
+    struct pool_arena_description description;
 
-    arena->tier = (uint8_t)description->tier;
-    arena->slots = description->slots_per_granule;
+    if (pool_arena_describe(server->pool, number, &description) ||
+        description.tier == POOL_TIER_DEVICE)
+        return -ENOENT;
+    if (arena->granules)
+        return 0;
+    const struct model *model = models_of_pool(&server->models, description.model);
+    const struct model_group *group = &model->groups[description.group];
+    bool is_disk = description.tier == POOL_TIER_DISK;
+    uint64_t pages =
+        is_disk ? tier_disk_granules(config) : config->host_tier_bytes / config->page_bytes;
+
+    arena->tier = (uint8_t)description.tier;
+    arena->slots = description.slots_per_granule;
     arena->block_bytes = group->block_bytes;
-    arena->stride_bytes = is_disk ? (uint32_t)disk_stride(server->config, group->block_bytes)
-                                  : group->granule.stride_bytes;
-    arena->domain = description->domain;
-    arena->model = description->model;
-    arena->max_granules = (uint32_t)(pages / description->pages_per_granule);
-    int err = lower_place(server, description->domain, description->model, description->group,
+    arena->stride_bytes =
+        is_disk ? (uint32_t)disk_stride(config, group->block_bytes) : group->granule.stride_bytes;
+    arena->domain = description.domain;
+    arena->model = description.model;
+    arena->max_granules = (uint32_t)(pages / description.pages_per_granule);
+    int err = lower_place(server, description.domain, description.model, description.group,
                           &arena->place);
-    if (!err && !arena->granules)
-        arena->granules = calloc(arena->max_granules, sizeof(*arena->granules));
-    if (!err && !arena->granules)
-        err = -ENOMEM;
-    if (!err && !is_disk)
-        err = tier_host_open(server, number, &group->granule, arena);
-    arena->is_open = !err;
-    return err;
+    if (err)
+        return err;
+    arena->granules = calloc(arena->max_granules, sizeof(*arena->granules));
+    return arena->granules ? 0 : -ENOMEM;
 }
 
 struct lower_arena *lower_arena(struct server *server, uint32_t number)
 {
     struct lower_arena *arena = &server->tiers.arenas[number];
-    struct pool_arena_description description;
 
     if (arena->is_open)
         return arena;
-    if (pool_arena_describe(server->pool, number, &description) ||
-        description.tier == POOL_TIER_DEVICE || arena_open(server, number, &description))
+    if (lower_prepare(server, number) ||
+        (arena->tier == POOL_TIER_HOST && tier_host_open(server, number)))
         return NULL;
+    arena->is_open = true;
     return arena;
+}
+
+static bool domain_is_owner(struct server *server, pool_payer domain, pool_model model,
+                            const struct record_place *place)
+{
+    struct record_place other;
+
+    return !server->tenants.payers[domain].is_gone &&
+           lower_place(server, domain, model, place->group, &other) == 0 &&
+           memcmp(&other, place, sizeof(other)) == 0;
+}
+
+bool lower_find(struct server *server, const struct record_place *place, enum pool_tier tier,
+                uint32_t *out_number)
+{
+    for (pool_model model = 0; model < server->models.count; model++) {
+        if (memcmp(models_of_pool(&server->models, model)->fingerprint.bytes, place->model,
+                   sizeof(place->model)) != 0)
+            continue;
+        for (pool_payer domain = 0; domain < server->tenants.count; domain++) {
+            if (domain_is_owner(server, domain, model, place))
+                return pool_arena_reserve(server->pool, domain, model) == 0 &&
+                       pool_tier_arena_find(server->pool, domain, model, place->group, tier,
+                                            out_number) == 0;
+        }
+    }
+    return false;
 }
 
 static enum pool_tier tier_of(struct server *server, uint32_t number)
@@ -251,23 +280,44 @@ static void emit_decommit(struct server *server, uint32_t number, uint32_t granu
     queue_granule(&server->tiers, number, granule);
 }
 
+void lower_record(struct server *server, pool_payer domain, pool_model model,
+                  const struct pool_effect *effect, struct record *out_record)
+{
+    assert(effect->key && effect->num_form <= RECORD_MAX_FORM);
+    *out_record =
+        (struct record){.generation = effect->generation,
+                        .num_tokens = models_of_pool(&server->models, model)->block_tokens,
+                        .epoch = state_epoch(server, domain, model),
+                        .num_form = effect->num_form,
+                        .has_parent = effect->parent != NULL,
+                        .is_storable = true};
+    memcpy(out_record->key, effect->key->bytes, sizeof(out_record->key));
+    if (effect->parent)
+        memcpy(out_record->parent, effect->parent->bytes, sizeof(out_record->parent));
+    memcpy(out_record->form, effect->form, effect->num_form * sizeof(*effect->form));
+}
+
+void lower_restored(struct lower_restored *kept, uint32_t slot, struct pool_restored *out_restored)
+{
+    const struct record *record = &kept->record;
+
+    *out_restored = (struct pool_restored){.slot = slot,
+                                           .generation = record->generation,
+                                           .parent = record->has_parent ? &kept->parent : NULL,
+                                           .form = record->form,
+                                           .num_form = record->num_form,
+                                           .is_unstorable = !record->is_storable};
+    memcpy(out_restored->key.bytes, record->key, sizeof(out_restored->key.bytes));
+    memcpy(kept->parent.bytes, record->parent, sizeof(kept->parent.bytes));
+}
+
 /* What is written beside the block, while the effect's texts are there. */
 static size_t record_of(struct server *server, const struct lower_arena *arena,
                         const struct pool_effect *effect, uint8_t out[RECORD_MAX_PACKED])
 {
-    struct record record = {.generation = effect->generation,
-                            .num_tokens =
-                                models_of_pool(&server->models, arena->model)->block_tokens,
-                            .epoch = state_epoch(server, arena->domain, arena->model),
-                            .num_form = effect->num_form,
-                            .has_parent = effect->parent != NULL,
-                            .is_storable = true};
+    struct record record;
 
-    assert(effect->key && effect->num_form <= RECORD_MAX_FORM);
-    memcpy(record.key, effect->key->bytes, sizeof(record.key));
-    if (effect->parent)
-        memcpy(record.parent, effect->parent->bytes, sizeof(record.parent));
-    memcpy(record.form, effect->form, effect->num_form * sizeof(*effect->form));
+    lower_record(server, arena->domain, arena->model, effect, &record);
     return record_pack(&arena->place, &record, out);
 }
 

@@ -119,5 +119,21 @@ void lower_copy_ended(struct server *server, uint32_t copy, int status);
 int lower_place(struct server *server, pool_payer domain, pool_model model, uint32_t group,
                 struct record_place *out_place);
 
+/* The arena of a tier whose blocks have this place. False: of nobody whom this daemon knows. */
+bool lower_find(struct server *server, const struct record_place *place, enum pool_tier tier,
+                uint32_t *out_number);
+
+/* What is kept of a block beside its bytes; and what the pool is told of it in the next life. */
+void lower_record(struct server *server, pool_payer domain, pool_model model,
+                  const struct pool_effect *effect, struct record *out_record);
+struct lower_restored {
+    struct record record;
+    struct pool_key parent; /* that @out_restored points to */
+};
+void lower_restored(struct lower_restored *kept, uint32_t slot, struct pool_restored *out_restored);
+
+/* What is known of an arena before it is opened. -errno. */
+int lower_prepare(struct server *server, uint32_t number);
+
 /* The arena by its number, opened; NULL: it cannot be. */
 struct lower_arena *lower_arena(struct server *server, uint32_t number);

@@ -68,7 +68,8 @@ static void clock_read(struct server *server)
 static void timer_set(struct server *server)
 {
     bool is_fast = server->waitings.num_used > 0 || server->sessions.num_hello > 0 ||
-                   server->effects.is_short || server->is_stopping || lower_is_busy(&server->tiers);
+                   server->effects.is_short || server->is_stopping ||
+                   lower_is_busy(&server->tiers) || server->survival.is_adopting;
     long ms = is_fast ? TICK_FAST_MS : TICK_SLOW_MS;
     const struct timespec every = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
     const struct itimerspec setting = {.it_interval = every, .it_value = every};
@@ -110,6 +111,7 @@ static void second_passed(struct server *server)
 {
     server->last_second_ms = server->now_ms;
     state_tick(server);
+    survive_tick(server);
     if (server->sessions.num_open > 0)
         excess_check(server);
 }
@@ -262,8 +264,12 @@ static bool settle(struct server *server)
         ;
     if (server->tiers.is_on)
         any |= lower_run(server);
+    if (server->survival.is_adopting)
+        (void)survive_run(server); /* what it waits for wakes the loop */
     if (server->waitings.num_memory > 0)
         waiting_pass_memory(server);
+    if (server->waitings.num_keep > 0)
+        waiting_pass_keep(server);
     if (server->waitings.num_copies > 0)
         any |= data_run(server);
     any |= turns_run(server);
@@ -344,6 +350,7 @@ static int pool_make(struct server *server)
     pool.max_steps = (uint32_t)config->max_steps;
     pool.max_step_rows = (uint32_t)config->max_step_rows;
     lower_configure(config, &pool);
+    pool.tells_places = server->survival.keep != NULL;
     pool.sink = (struct pool_sink){.emit = effects_emit, .context = server};
     return pool_create(&pool, &server->pool);
 }
@@ -358,15 +365,22 @@ static int device_make(struct server *server)
     const struct gpu_device_options options = {
         .budget_bytes = config->pool_bytes / config->page_bytes * config->page_bytes,
         .page_bytes = (uint32_t)config->page_bytes,
-        .max_arenas = lower_max_arenas(config),
+        .max_arenas = lower_max_arenas(config) + survive_num_spare(server),
         .max_operations = MAX_OPERATIONS,
         .populate_bytes = config->populate_bytes,
         .without_mount = !config->private_mount,
         .num_workers = (uint32_t)workers};
-    int err = gpu_device_create(&options, &server->device);
+    int mount_fd, err = -ENOENT;
+    bool is_adopted = survive_has_device(server, POOL_TIER_DEVICE, &mount_fd);
 
+    if (is_adopted)
+        err = gpu_device_adopt(&options, mount_fd, &server->device);
+    is_adopted = !err;
+    if (err) /* there is none, or of another size */
+        err = gpu_device_create(&options, &server->device);
     if (err)
         return err;
+    survive_device_made(server, POOL_TIER_DEVICE, server->device, is_adopted);
     server->device_source =
         (struct source){.fd = gpu_device_event_fd(server->device), .ready = device_ready};
     return source_add(server, &server->device_source, EPOLLIN);
@@ -439,8 +453,10 @@ static int parts_make(struct server *server)
 {
     const struct config *config = server->config;
     uint32_t max_waiting = waiting_records(config);
-    int err = pool_make(server);
+    int err = survive_init(server);
 
+    if (!err)
+        err = pool_make(server);
     if (!err)
         err = device_make(server);
     if (!err)
@@ -484,6 +500,8 @@ static int sockets_make(struct server *server)
         err = tenants_apply(server, server->config);
     if (!err)
         err = state_restore(server);
+    if (!err)
+        err = survive_begin(server);
     if (!err)
         err = tier_disk_await(server);
     if (!err)
@@ -539,6 +557,7 @@ void server_destroy(struct server *server)
     lower_finish(server);
     tier_stats_finish(server);
     gpu_device_destroy(server->device); /* waits for what runs; before what it writes to goes */
+    survive_finish(server);
     turns_finish(server);
     waiting_finish(&server->waitings);
     sequences_finish(&server->sequences);

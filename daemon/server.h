@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "daemon/arenas.h"
 #include "daemon/call.h"
 #include "daemon/config.h"
 #include "daemon/dispatch.h"
@@ -18,6 +19,7 @@
 #include "daemon/source.h"
 #include "daemon/state.h"
 #include "daemon/steps.h"
+#include "daemon/survive.h"
 #include "daemon/tenant.h"
 #include "daemon/tier_stats.h"
 #include "daemon/turns.h"
@@ -77,6 +79,7 @@ struct server {
     struct effects effects;
     struct tiers tiers;
     struct tier_stats tier_stats;
+    struct survival survival;
     struct sessions sessions;
     struct sequences sequences;
     struct prompts prompts;

@@ -4,6 +4,7 @@
 #include "daemon/server.h"
 #include "offload/host.h"
 
+#include <errno.h>
 #include <sys/epoll.h>
 
 enum { MAX_OPERATIONS = 1024 };
@@ -24,15 +25,24 @@ int tier_host_init(struct server *server)
 {
     struct tiers *tiers = &server->tiers;
     const struct config *config = server->config;
-    const struct host_tier_options options = {.device = {.budget_bytes = config->host_tier_bytes,
-                                                         .page_bytes = (uint32_t)config->page_bytes,
-                                                         .max_arenas = tiers->num_arenas,
-                                                         .max_operations = MAX_OPERATIONS,
-                                                         .without_mount = !config->private_mount}};
-    int err = host_tier_create(&options, &tiers->host);
-
+    struct host_tier_options options = {
+        .device = {.budget_bytes = config->host_tier_bytes,
+                   .page_bytes = (uint32_t)config->page_bytes,
+                   .max_arenas = tiers->num_arenas + survive_num_spare(server),
+                   .max_operations = MAX_OPERATIONS,
+                   .without_mount = !config->private_mount}};
+    int mount_fd, err = -ENOENT;
+    bool is_adopted = survive_has_device(server, POOL_TIER_HOST, &mount_fd);
+    options.mount_fd = &mount_fd;
+    if (is_adopted)
+        err = host_tier_create(&options, &tiers->host);
+    is_adopted = !err;
+    options.mount_fd = NULL;
+    if (err)
+        err = host_tier_create(&options, &tiers->host);
     if (err)
         return err;
+    survive_device_made(server, POOL_TIER_HOST, tier_host_device(server), is_adopted);
     tiers->host_source =
         (struct source){.fd = gpu_device_event_fd(tier_host_device(server)), .ready = host_ready};
     return source_add(server, &tiers->host_source, EPOLLIN);
@@ -45,16 +55,18 @@ void tier_host_finish(struct server *server)
     server->tiers.host = NULL;
 }
 
-int tier_host_open(struct server *server, uint32_t number, const struct gpu_granule *granule,
-                   const struct lower_arena *arena)
+int tier_host_open(struct server *server, uint32_t number)
 {
-    const struct gpu_arena_options options = {
-        .granule = *granule,
-        .block_bytes = arena->block_bytes,
-        .max_granules = arena->max_granules,
-        .is_shared = tenants_is_domain(&server->tenants, arena->domain)};
+    struct pool_arena_description description;
+    struct gpu_arena_options options;
 
-    return host_tier_arena_open(server->tiers.host, number, &options);
+    if (pool_arena_describe(server->pool, number, &description))
+        return -ENOENT;
+    arena_options(server, &description, server->config->host_tier_bytes, &options);
+    int err = host_tier_arena_open(server->tiers.host, number, &options);
+    if (!err)
+        survive_opened(server, number, tier_host_device(server));
+    return err;
 }
 
 void *tier_host_address(struct server *server, uint32_t number, uint32_t slot,
@@ -72,8 +84,13 @@ bool tier_host_reap(struct server *server)
 
     while ((count = gpu_device_reap(tier_host_device(server), completions,
                                     ARRAY_SIZE(completions))) > 0) {
-        for (size_t at = 0; at < count; at++)
-            lower_ended(server, completions[at].cookie, completions[at].status);
+        for (size_t at = 0; at < count; at++) {
+            uint64_t cookie = completions[at].cookie;
+            if (cookie >> EFFECTS_COOKIE_SHIFT == EFFECTS_COOKIE_ADOPT)
+                survive_reaped(server, POOL_TIER_HOST, cookie, completions[at].status);
+            else
+                lower_ended(server, cookie, completions[at].status);
+        }
         total += count;
     }
     return total > 0;

@@ -8,7 +8,6 @@
 #include <stdint.h>
 
 struct server;
-struct lower_arena;
 
 int tier_host_init(struct server *server);
 void tier_host_finish(struct server *server);
@@ -16,8 +15,7 @@ void tier_host_finish(struct server *server);
 struct gpu_device *tier_host_device(const struct server *server);
 
 /* -errno as gpu_arena_open(). */
-int tier_host_open(struct server *server, uint32_t number, const struct gpu_granule *granule,
-                   const struct lower_arena *arena);
+int tier_host_open(struct server *server, uint32_t number);
 void *tier_host_address(struct server *server, uint32_t number, uint32_t slot,
                         uint32_t stride_bytes);
 

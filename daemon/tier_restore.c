@@ -41,49 +41,18 @@ size_t tier_restore_owner(const struct lower_arena *arena, uint8_t out[DISK_MAX_
 
 /* ---- granules ------------------------------------------------------------------------------- */
 
-/* The arena number of (domain, model, group), if what is there has its owner's form. */
-static bool arena_is_owner(struct server *server, pool_payer domain, uint32_t model,
-                           const struct owner *owner, uint32_t *out_number)
+/* Whose a granule is. False: nobody's whom this daemon knows, or of another form. */
+static bool owner_find(struct server *server, const struct owner *owner, uint32_t *out_number)
 {
     struct owner other;
 
-    if (pool_tier_arena_find(server->pool, domain, model, owner->place.group, POOL_TIER_DISK,
-                             out_number) != 0 &&
-        (pool_arena_reserve(server->pool, domain, model) != 0 ||
-         pool_tier_arena_find(server->pool, domain, model, owner->place.group, POOL_TIER_DISK,
-                              out_number) != 0))
+    if (!lower_find(server, &owner->place, POOL_TIER_DISK, out_number))
         return false;
     const struct lower_arena *arena = lower_arena(server, *out_number);
     if (!arena)
         return false;
     owner_make(arena, &other);
     return memcmp(&other, owner, sizeof(other)) == 0;
-}
-
-static bool domain_is_owner(struct server *server, pool_payer domain, uint32_t model,
-                            const struct owner *owner)
-{
-    struct record_place place;
-
-    return !server->tenants.payers[domain].is_gone &&
-           lower_place(server, domain, model, owner->place.group, &place) == 0 &&
-           memcmp(&place, &owner->place, sizeof(place)) == 0;
-}
-
-/* Whose a granule is. False: nobody's whom this daemon knows. */
-static bool owner_find(struct server *server, const struct owner *owner, uint32_t *out_number)
-{
-    for (uint32_t model = 0; model < server->models.count; model++) {
-        if (memcmp(server->models.models[model].fingerprint.bytes, owner->place.model,
-                   sizeof(owner->place.model)) != 0)
-            continue;
-        for (pool_payer domain = 0; domain < server->tenants.count; domain++) {
-            if (domain_is_owner(server, domain, model, owner) &&
-                arena_is_owner(server, domain, model, owner, out_number))
-                return true;
-        }
-    }
-    return false;
 }
 
 static bool claim(struct server *server, uint32_t number, uint32_t disk_granule)
@@ -168,25 +137,17 @@ static bool block_restore(struct server *server, const struct disk_found *found)
     const struct restored_granule *in = &server->tiers.disk.restored[found->slot.granule];
     const struct lower_arena *arena;
     struct record_place place;
-    struct record record;
+    struct lower_restored kept;
+    struct pool_restored restored;
 
-    if (!in->is_claimed || record_unpack(found->record, found->record_bytes, &place, &record) != 0)
+    if (!in->is_claimed ||
+        record_unpack(found->record, found->record_bytes, &place, &kept.record) != 0)
         return false;
     arena = &server->tiers.arenas[in->arena];
     if (memcmp(&place, &arena->place, sizeof(place)) != 0 || found->bytes != arena->block_bytes ||
-        record.epoch != state_epoch(server, arena->domain, arena->model))
+        kept.record.epoch != state_epoch(server, arena->domain, arena->model))
         return false;
-    struct pool_key key, parent;
-    memcpy(key.bytes, record.key, sizeof(key.bytes));
-    memcpy(parent.bytes, record.parent, sizeof(parent.bytes));
-    const struct pool_restored restored = {.slot =
-                                               in->granule * arena->slots + found->slot.index + 1,
-                                           .generation = record.generation,
-                                           .key = key,
-                                           .parent = record.has_parent ? &parent : NULL,
-                                           .form = record.form,
-                                           .num_form = record.num_form,
-                                           .is_unstorable = !record.is_storable};
+    lower_restored(&kept, in->granule * arena->slots + found->slot.index + 1, &restored);
     return pool_restore_block(server->pool, in->arena, &restored) == 0;
 }
 

@@ -45,6 +45,7 @@ int handle_create_domain(struct call *call, wire_reply *reply);
 int handle_list(struct call *call, wire_reply *reply);
 int handle_kick(struct call *call, wire_reply *reply);
 int handle_shutdown(struct call *call, wire_reply *reply);
+void settle_shutdown(struct server *server, struct waiting *waiting, int status);
 
 /* Slices of Write and Read; returns whether there are more. */
 bool data_run(struct server *server);

@@ -111,6 +111,14 @@ int handle_open_arena(struct call *call, wire_reply *reply)
     if (answer)
         return status_of_pool(answer);
     int err = effects_open_arena(server, arena);
+    if (!err) {
+        if (access == GPU_WRITE)
+            survive_set_writable(server, arena);
+        call->waiting->mark = survive_mark(server);
+        if (!survive_passed(server, call->waiting->mark))
+            return turns_keep(call) ? waiting_begin(server, call->waiting, WAITING_KEEP)
+                                    : STATUS_OVERLOADED;
+    }
     if (!err)
         err = arena_send(call, arena, access);
     if (err) {

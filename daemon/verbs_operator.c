@@ -238,10 +238,16 @@ int handle_shutdown(struct call *call, wire_reply *reply)
 {
     const Kvpool__Wire__Shutdown *wire = call->message;
 
-    (void)reply; /* nothing outlives this daemon yet: forget or not is the same */
     log_event(LOG_NOTICE, "shutdown_asked", log_bool("forget", wire->forget));
-    server_drain(call->server, true);
-    call->server->is_stopping = true;
-    call->server->drain_end_ms = call->server->now_ms;
-    return STATUS_OK;
+    call->waiting->is_forgotten = wire->forget;
+    return wire->forget ? state_clear(call, POOL_NONE, "", reply) : STATUS_OK;
+}
+
+void settle_shutdown(struct server *server, struct waiting *waiting, int status)
+{
+    if (status != STATUS_OK)
+        return;
+    if (waiting->is_forgotten)
+        survive_forget(server);
+    server_stop(server);
 }

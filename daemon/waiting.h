@@ -21,6 +21,7 @@ enum waiting_for {
     WAITING_MEMORY,      /* granules: effects_passed(mark) */
     WAITING_NAMES,       /* the namer */
     WAITING_STATE,       /* what it changes is made durable */
+    WAITING_KEEP,        /* the keeper has the arenas: survive_passed(mark) */
     WAITING_COPY,        /* Write or Read, slice by slice */
     WAITING_ATTEND       /* worker threads */
 };
@@ -45,6 +46,7 @@ struct waiting {
     bool is_promised; /* of allocate and resume: what they said is undone unless the pool says OK */
     uint32_t step;    /* index of the step record */
     uint64_t num_tokens; /* truncate */
+    bool is_forgotten;   /* shutdown: what is cached, too */
     uint32_t job;        /* of the namer */
     struct {
         bool is_write, in_staging;
@@ -60,7 +62,7 @@ struct waitings {
     struct waiting *records;
     uint32_t max, first_free, num_touched; /* those never used have no memory yet */
     uint32_t head, tail, num_used;
-    uint32_t num_memory, num_copies; /* in those states */
+    uint32_t num_memory, num_copies, num_keep; /* in those states */
     uint64_t num_timeouts, num_cancelled, num_late;
 };
 
@@ -88,6 +90,7 @@ void waiting_pool_reply(struct server *server, uint64_t cookie, int answer);
 
 /* What passed in the meantime: memory, deadlines. */
 void waiting_pass_memory(struct server *server);
+void waiting_pass_keep(struct server *server);
 void waiting_tick(struct server *server);
 
 /* The session ended. */

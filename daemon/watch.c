@@ -52,6 +52,13 @@ static const struct stats_row rows[] = {
     COUNT("commits_failed",        "granules that the system had no memory for", effects.counters.failed_commits),
     COUNT("commits_waited",        "commits that waited for another granule's memory", effects.counters.waits_for_memory),
     COUNT("decommits",             "granules whose memory was given back", effects.counters.decommits),
+    GAUGE("memory_adopting",       "1 while memory of an earlier life is being taken over", survival.counters.adopting),
+    GAUGE("memory_granules",       "granules of an earlier life that were worth having", survival.counters.granules),
+    GAUGE("memory_granules_done",  "of them, that are taken over, or lost", survival.counters.granules_done),
+    GAUGE("memory_granules_failed", "of them, that were lost", survival.counters.granules_failed),
+    GAUGE("memory_restored_blocks", "blocks of an earlier life that are known again", survival.counters.restored_blocks),
+    GAUGE("memory_dropped_blocks", "blocks of an earlier life that were cleared, or are there twice", survival.counters.dropped_blocks),
+    COUNT("arenas_unkept",         "arenas that will not outlive the daemon", survival.counters.arenas_unkept),
 };
 
 /* Neighbours of one name, one a verb: what was done, and what was refused. */

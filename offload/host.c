@@ -129,7 +129,9 @@ int host_tier_create_with(const struct host_tier_options *options,
         say_not_pinned(tier, 0);
     tier->hook = (struct gpu_memory_hook){.state = tier, .changed = memory_changed};
     tier->options.device.memory_hook = &tier->hook;
-    int err = gpu_device_create(&tier->options.device, &tier->device);
+    int err = options->mount_fd
+                  ? gpu_device_adopt(&tier->options.device, *options->mount_fd, &tier->device)
+                  : gpu_device_create(&tier->options.device, &tier->device);
     if (err) {
         host_tier_destroy(tier);
         return err;

@@ -15,9 +15,11 @@ struct host_tier_options {
     struct gpu_device_options device; /* budget, pages, arenas, operations, population; no hook */
     uint64_t chunk_bytes;             /* pinned in one call; 0: 64 MiB */
     bool without_pin, without_interleave; /* as if this machine did not allow it */
+    /* NULL; or the mount of an earlier process, taken on success: gpu_device_adopt(). */
+    const int *mount_fd;
 };
 
-/* Errors as gpu_device_create(). */
+/* Errors as gpu_device_create() or gpu_device_adopt(). */
 int host_tier_create(const struct host_tier_options *options, struct host_tier **out_tier);
 
 /* Waits for what is running, drops what is queued. Takes NULL. */

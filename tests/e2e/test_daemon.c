@@ -156,8 +156,10 @@ static void a_killed_daemon_is_reconnected_to(void **state)
         assert_int_equal(kvpool_release(kvpool, 1), KVPOOL_DISCONNECTED);
         daemon_restart(&daemon);
         assert_int_equal(kvpool_reconnect(kvpool), 0);
+        stat_await(&daemon, "memory_adopting", 0, 20000);
         assert_int_equal(kvpool_allocate(kvpool, 1, &prompt, NULL, &result), 0);
-        assert_int_equal(result.matched, 0); /* memory does not outlive the daemon yet */
+        /* But for the last block: the last token is run. At first the model may not be durable. */
+        assert_true(result.matched == 48 || (i == 0 && result.matched == 0));
         kvpool_disconnect(kvpool);
     }
     daemon_finish(&daemon);

@@ -42,6 +42,7 @@ static uint64_t get_all(void)
     uint64_t matched = 0;
 
     for (uint32_t seed = 1; seed <= PROMPTS; seed++) {
+        store_settle(&daemon_); /* what makes room for it is stored before */
         assert_int_equal(store_get(kvpool, model, seed, BLOCKS, &result), 0);
         matched += result.matched;
     }
@@ -153,15 +154,134 @@ static void spoilt_blocks_are_misses(void **state)
     assert_in_range(stat_read(&daemon_, "disk_corrupt"), PROMPTS, PROMPTS * BLOCKS / 2);
 }
 
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* No disk has it: what is found was in memory. */
+static void start_in_memory(const char *more)
+{
+    char config[256];
+
+    (void)snprintf(config, sizeof(config), "store-default: none\nkeep: holder\n%s", more);
+    store_start(&daemon_, &disk, config);
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
+    uint32_t model = store_register(kvpool);
+    for (uint32_t seed = 1; seed <= 6; seed++)
+        assert_int_equal(store_put(kvpool, model, seed, BLOCKS, false), 0);
+    kvpool_disconnect(kvpool);
+}
+
+static uint64_t get_six(void)
+{
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
+    uint32_t model = store_register(kvpool);
+    struct kvpool_result result;
+    uint64_t matched = 0;
+
+    for (uint32_t seed = 1; seed <= 6; seed++) {
+        assert_int_equal(store_get(kvpool, model, seed, BLOCKS, &result), 0);
+        matched += result.matched;
+    }
+    kvpool_disconnect(kvpool);
+    return matched;
+}
+
+static void restart_hot(int signal)
+{
+    restart_after(signal);
+    stat_await(&daemon_, "memory_adopting", 0, 20000);
+}
+
+static void memory_outlives_the_daemon(void **state)
+{
+    static const int signals[] = {SIGTERM, SIGKILL, SIGKILL, SIGTERM};
+
+    (void)state;
+    start_in_memory("");
+    for (size_t time = 0; time < 4; time++) {
+        restart_hot(signals[time]);
+        assert_int_equal(stat_read(&daemon_, "memory_restored_blocks"), 6 * BLOCKS);
+        assert_int_equal(get_six(), 6 * TOKENS);
+        assert_int_equal(tier_stat(&daemon_, "tier_hit_tokens", "device"), 6 * TOKENS);
+        assert_int_equal(stat_read(&daemon_, "arenas_unkept"), 0);
+    }
+}
+
+static void forgotten_memory_does_not(void **state)
+{
+    int status;
+
+    (void)state;
+    start_in_memory("");
+    struct kvpool *operator= operator_connect(&daemon_);
+    const struct kvpool_request shutdown = {.verb = KVPOOL_SHUTDOWN, .forget = true};
+    assert_int_equal(kvpool_call(operator, &shutdown, NULL), 0);
+    kvpool_disconnect(operator);
+    assert_int_equal(waitpid(daemon_.pid, &status, 0), daemon_.pid);
+    assert_int_equal(status, 0);
+    daemon_restart(&daemon_);
+    assert_int_equal(stat_read(&daemon_, "memory_granules"), 0);
+    assert_int_equal(get_six(), 0);
+}
+
+static void cleared_memory_is_not_found(void **state)
+{
+    (void)state;
+    start_in_memory("");
+    struct kvpool *operator= operator_connect(&daemon_);
+    const struct kvpool_request clear = {.verb = KVPOOL_CLEAR};
+    assert_int_equal(kvpool_call(operator, &clear, NULL), 0);
+    kvpool_disconnect(operator);
+    restart_hot(SIGKILL);
+    assert_int_equal(get_six(), 0);
+}
+
+static void another_budget_gives_the_memory_up(void **state)
+{
+    char path[128];
+
+    (void)state;
+    start_in_memory("");
+    assert_int_equal(daemon_stop(&daemon_, SIGKILL), 128 + SIGKILL);
+    (void)snprintf(path, sizeof(path), "sed -i 's/^pool-bytes: 2MiB/pool-bytes: 4MiB/' %s/kvpoold.yaml",
+                   daemon_.dir);
+    assert_int_equal(system(path), 0);
+    daemon_restart(&daemon_);
+    assert_int_equal(stat_read(&daemon_, "device_charged_bytes"), 0);
+    assert_int_equal(get_six(), 0);
+}
+
+static void both_tiers_of_memory_outlive_the_daemon(void **state)
+{
+    (void)state;
+    store_start(&daemon_, &disk, "keep: holder\nhost-tier-bytes: 2MiB\nhost-ahead-bytes: 1MiB\n");
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
+    uint32_t model = store_register(kvpool);
+    store_flood(&daemon_, kvpool, model, 1, PROMPTS);
+    kvpool_disconnect(kvpool);
+    uint64_t in_host = tier_stat(&daemon_, "tier_evictable", "host");
+    assert_true(in_host > 0);
+    restart_hot(SIGKILL);
+    assert_int_equal(tier_stat(&daemon_, "tier_evictable", "host"), in_host);
+    assert_int_equal(get_all(), PROMPTS * TOKENS);
+    assert_true(tier_stat(&daemon_, "tier_hit_tokens", "host") > 0);
+}
+
 #define TEST(name) cmocka_unit_test_teardown(name, finish)
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_clean_stop_loses_nothing_on_disk),
         TEST(a_killed_daemon_loses_nothing_that_was_stored),
         TEST(what_was_cleared_is_not_found_after_a_restart),
         TEST(spoilt_blocks_are_misses),
+        TEST(memory_outlives_the_daemon),
+        TEST(forgotten_memory_does_not),
+        TEST(cleared_memory_is_not_found),
+        TEST(another_budget_gives_the_memory_up),
+        TEST(both_tiers_of_memory_outlive_the_daemon),
     };
 
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
