@@ -586,7 +586,9 @@ struct pool_tier_stats {
     uint64_t promotions_started, promotions_done, promotions_failed; /* from it to the device */
     uint64_t hit_tokens; /* of allocations that were granted, found here and nowhere above; the sum
                             over all tiers is hit_tokens of pool_stats() */
-    uint64_t evictions;  /* places evicted */
+    uint64_t coldest_age_ms; /* at most so long ago its coldest block was used, by pool_tick()'s
+                                time; 0: none is cached */
+    uint64_t evictions;      /* places evicted */
     uint64_t skipped[POOL_NUM_SKIPS]; /* of them, to be stored, and without a copy below */
 };
 /* INVALID: no such tier. */

@@ -630,6 +630,7 @@ static void settle(void)
     for (enum pool_tier tier = 0; tier < POOL_NUM_TIERS; tier++) {
         expect(pool_tier_stats(world.pool, tier, &stats) == 0);
         expect(stats.reserved + stats.held + stats.quarantined == 0); /* T7 */
+        expect(stats.store_bytes == 0);                               /* T7 */
     }
 }
 
