@@ -148,13 +148,18 @@ void granule_return_to_idle(struct pool *pool, uint32_t id)
     pages_add(pool, arena, offsetof(struct device, idle_pages), 1);
 }
 
-void granule_enter_order(struct pool *pool, uint32_t id)
+static void enter_order_near(struct pool *pool, uint32_t id, uint32_t near)
 {
     const struct arena *arena = &pool->arenas[pool->slots[id].first_of.arena];
     pool_payer payer = arena_payer(pool, arena);
 
-    granule_order_insert(pool, order_of(pool, payer, arena->placement), id);
+    granule_order_insert(pool, order_of(pool, payer, arena->placement), id, near);
     account_change_all(pool, payer, arena->placement, 0, arena->pages);
+}
+
+void granule_enter_order(struct pool *pool, uint32_t id)
+{
+    enter_order_near(pool, id, NONE);
 }
 
 void granule_leave_order(struct pool *pool, uint32_t id)
@@ -166,16 +171,35 @@ void granule_leave_order(struct pool *pool, uint32_t id)
     account_change_all(pool, payer, arena->placement, 0, -(int64_t)arena->pages);
 }
 
-static uint64_t hottest_stamp(const struct pool *pool, uint32_t granule)
+/* The granule's evictable slot with the largest stamp; there is one. */
+static uint32_t hottest_slot(const struct pool *pool, uint32_t granule)
 {
-    uint64_t hottest = 0;
+    uint32_t hottest = NONE;
 
     for (uint32_t id = granule; id != NONE; id = pool->slots[id].next_in_granule) {
-        const struct slot *slot = &pool->slots[id];
-        if (slot->is_evictable && slot->stamp > hottest)
-            hottest = slot->stamp;
+        if (pool->slots[id].is_evictable &&
+            (hottest == NONE || pool->slots[id].stamp > pool->slots[hottest].stamp))
+            hottest = id;
     }
     return hottest;
+}
+
+/* A granule in its payer's list that is about as cold as an evictable slot, or NONE. */
+static uint32_t granule_near(const struct pool *pool, uint32_t slot)
+{
+    uint32_t granule = pool->slots[slot].granule, colder = slot, hotter = slot;
+
+    for (uint32_t steps = 0; steps < 8; steps++) {
+        colder = colder == NONE ? NONE : pool->slots[colder].link.prev;
+        hotter = hotter == NONE ? NONE : pool->slots[hotter].link.next;
+        for (uint32_t i = 0; i < 2; i++) {
+            uint32_t other = i == 0 ? colder : hotter;
+            uint32_t near = other == NONE ? granule : pool->slots[other].granule;
+            if (near != granule && pool->slots[near].first_of.where == GRANULE_IN_LIST)
+                return near;
+        }
+    }
+    return NONE;
 }
 
 void granule_count(struct pool *pool, uint32_t id, int busy, int cached)
@@ -201,8 +225,9 @@ void granule_count(struct pool *pool, uint32_t id, int busy, int cached)
         account_change_all(pool, arena_payer(pool, arena), arena->placement,
                            is_used ? arena->pages : -(int64_t)arena->pages, 0);
     if (is_unheld && !was_unheld) {
-        granule->hottest = hottest_stamp(pool, id);
-        granule_enter_order(pool, id);
+        uint32_t slot = hottest_slot(pool, id);
+        granule->hottest = pool->slots[slot].stamp;
+        enter_order_near(pool, id, granule_near(pool, slot));
     }
     if (!is_used && granule->where != GRANULE_IDLE)
         granule_enter_idle(pool, id);

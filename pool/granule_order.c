@@ -67,7 +67,33 @@ static void treap_remove(struct slot *slots, uint32_t *root, uint32_t id)
     *root = cold != NONE ? cold : hot;
 }
 
-void granule_order_insert(struct pool *pool, struct granule_order *order, uint32_t id)
+enum { MAX_STEPS = 8 }; /* from a neighbour to where a granule belongs */
+
+/* Puts @id into the list a few steps from @near. False: it does not belong there. */
+static bool insert_near(struct pool *pool, struct granule_order *order, uint32_t id, uint32_t near)
+{
+    struct slot *slots = pool->slots;
+    uint64_t hottest = slots[id].first_of.hottest;
+    uint32_t next = near, num_steps = MAX_STEPS;
+
+    if (near == NONE || slots[near].first_of.where != GRANULE_IN_LIST)
+        return false;
+    while (next != NONE && slots[next].first_of.hottest < hottest && num_steps-- > 0)
+        next = slots[next].first_of.link.next;
+    while (next != NONE && slots[next].first_of.link.prev != NONE &&
+           slots[slots[next].first_of.link.prev].first_of.hottest > hottest && num_steps-- > 0)
+        next = slots[next].first_of.link.prev;
+    uint32_t prev = next == NONE ? order->list.tail : slots[next].first_of.link.prev;
+    if ((next != NONE && slots[next].first_of.hottest < hottest) ||
+        (prev != NONE && slots[prev].first_of.hottest > hottest))
+        return false;
+    list_insert(&order->list, LINKS(slots, first_of.link), id, next);
+    slots[id].first_of.where = GRANULE_IN_LIST;
+    return true;
+}
+
+void granule_order_insert(struct pool *pool, struct granule_order *order, uint32_t id,
+                          uint32_t near)
 {
     struct slot *slots = pool->slots;
     struct granule *granule = &slots[id].first_of;
@@ -79,7 +105,7 @@ void granule_order_insert(struct pool *pool, struct granule_order *order, uint32
     } else if (granule->hottest < slots[order->list.head].first_of.hottest) {
         granule->where = GRANULE_IN_LIST;
         list_push_head(&order->list, links, id);
-    } else {
+    } else if (!insert_near(pool, order, id, near)) {
         granule->where = GRANULE_IN_TREE;
         treap_insert(slots, &order->root, id);
     }

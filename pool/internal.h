@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 
+#include "pool/age.h"
 #include "pool/index.h"
 #include "pool/records.h"
 
@@ -90,6 +91,7 @@ struct pool {
     uint32_t tournament_size;
     bool is_draining;
     uint64_t stamp, batch, now_ms;
+    struct ages ages;
     uint64_t cold_stamp;   /* counts down: slots that were restored are older than all others */
     uint32_t demote_arena; /* where demote.c goes on */
     uint32_t restore_at;   /* the slot that was restored last */

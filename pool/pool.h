@@ -121,7 +121,7 @@ struct pool_effect {
     pool_transfer transfer; /* COPY */
     uint32_t from_arena;    /* COPY: source arena and slot; @arena and @slot are the destination */
     uint32_t from_slot;
-    uint32_t slot;       /* COPY, STORED, REMOVED, PRESENT, GONE */
+    uint32_t slot;       /* COPY, PRESENT, GONE; STORED, REMOVED: the device's, 0: it has none */
     uint32_t generation; /* COPY (of the destination), PRESENT: of @slot */
     uint64_t cookie;     /* REPLY */
     int answer;          /* REPLY: 0, an enum pool_answer, or a negative errno */
@@ -167,7 +167,9 @@ struct pool_config {
     uint32_t max_arenas; /* (domain, model, group) that were ever used, in each tier: arena numbers
                             are below max_arenas x tiers */
     uint32_t max_sessions;
-    uint32_t max_transfers;
+    uint32_t max_transfers; /* with tiers below at least the blocks of the longest sequence: one
+                               that hits more of them below at once can only be refused; half of
+                               them at most are copies ahead of evictions */
     uint32_t max_waiters;
     uint32_t max_steps;
     uint32_t max_step_rows;       /* sequences of one step */
@@ -220,7 +222,8 @@ int pool_domain_grant(struct pool *pool, pool_payer domain, pool_payer tenant, u
 
 struct pool_granule_shape {
     uint32_t pages; /* of a granule */
-    uint32_t slots; /* of a granule: blocks that fit; 0: the group is not kept in this tier */
+    uint32_t slots; /* of a granule: blocks that fit; 0: the group is not kept in this tier. So many
+                       may be evicted at once, when the granule is handed over */
 };
 
 struct pool_group {
@@ -586,7 +589,9 @@ struct pool_tier_stats {
     uint64_t promotions_started, promotions_done, promotions_failed; /* from it to the device */
     uint64_t hit_tokens; /* of allocations that were granted, found here and nowhere above; the sum
                             over all tiers is hit_tokens of pool_stats() */
-    uint64_t evictions;  /* places evicted */
+    uint64_t coldest_age_ms; /* at most so long ago its coldest block was used, by pool_tick()'s
+                                time; 0: none is cached */
+    uint64_t evictions;      /* places evicted */
     uint64_t skipped[POOL_NUM_SKIPS]; /* of them, to be stored, and without a copy below */
 };
 /* INVALID: no such tier. */

@@ -108,8 +108,14 @@ int pool_tier_arena_find(const struct pool *pool, pool_payer domain, pool_model 
     return 0;
 }
 
-static void add_arena(struct pool_tier_stats *stats, const struct arena *arena)
+static void add_arena(const struct pool *pool, const struct arena *arena,
+                      struct pool_tier_stats *stats)
 {
+    if (arena->evictable.head != NONE) {
+        uint64_t stamp = pool->slots[arena->evictable.head].stamp;
+        uint64_t age = ages_of(&pool->ages, stamp, pool->now_ms);
+        stats->coldest_age_ms = age > stats->coldest_age_ms ? age : stats->coldest_age_ms;
+    }
     stats->free += arena->num_free;
     stats->held += arena->num_held;
     stats->evictable += arena->num_evictable;
@@ -140,7 +146,7 @@ int pool_tier_stats(const struct pool *pool, enum pool_tier at, struct pool_tier
     }
     for (uint32_t id = 0; id < pool->arena_pool.num_used; id++) {
         if (pool->arenas[id].tier == at)
-            add_arena(&stats, &pool->arenas[id]);
+            add_arena(pool, &pool->arenas[id], &stats);
     }
     for (uint32_t skip = 0; skip < POOL_NUM_SKIPS; skip++)
         stats.skipped[skip] = tier->skipped[skip];

@@ -8,10 +8,16 @@
 #include "pool/arena.h"
 #include "pool/block.h"
 
+enum { SLOTS_BELOW = 64 }; /* of a granule of the disk tier */
+
 static void on_effect(void *context, const struct pool_effect *effect)
 {
-    (void)context;
-    (void)effect;
+    struct bed *bed = context;
+
+    if (effect->kind == POOL_EFFECT_COPY && bed->copies)
+        bed->copies[bed->num_copies++] = effect->transfer;
+    else if (effect->kind == POOL_EFFECT_REPLY)
+        bed->num_answered += effect->answer == 0;
 }
 
 static void must(int answer, const char *what)
@@ -53,7 +59,14 @@ static void create_pool(struct bed *bed)
                      (shape->num_blocks + shape->num_spare) / slots);
     config.max_blocks += 1024; /* pages run out first, not slot records */
     config.devices[0].watermark = shape->is_empty ? 0 : 16;
-    config.sink.emit = on_effect;
+    config.sink = (struct pool_sink){on_effect, bed};
+    if (shape->num_below > 0) {
+        config.tiers[POOL_TIER_DISK] = (struct pool_tier_config){
+            .pages = shape->num_below / SLOTS_BELOW, .max_slots = shape->num_below};
+        config.ahead_pages[POOL_TIER_DEVICE] = config.devices[0].pages;
+        config.max_transfers = BED_MAX_COPIES;
+        bed->copies = must_have(calloc(BED_MAX_COPIES, sizeof(*bed->copies)));
+    }
     config.max_payers = or_1(shape->num_tenants) + 1;
     config.max_tokens = UINT64_C(32) * config.max_blocks;
     must(pool_create(&config, &bed->pool), "pool_create");
@@ -61,11 +74,12 @@ static void create_pool(struct bed *bed)
         must(pool_tenant_create(bed->pool, &(struct pool_quota){0, POOL_UNLIMITED, 1},
                                 &bed->tenants[i]),
              "pool_tenant_create");
-    struct pool_model_shape model = {.block_tokens = BED_BLOCK_TOKENS,
-                                     .num_layers = 32,
-                                     .num_groups = 1,
-                                     .groups = {{.pages = 1, .slots = slots}},
-                                     .num_ranks = 1};
+    struct pool_model_shape model = {
+        .block_tokens = BED_BLOCK_TOKENS,
+        .num_layers = 32,
+        .num_groups = 1,
+        .groups = {{.pages = 1, .slots = slots, .below = {[POOL_TIER_DISK] = {1, SLOTS_BELOW}}}},
+        .num_ranks = 1};
     must(pool_model_register(bed->pool, &model, &bed->model), "pool_model_register");
     model.groups[0].slots = slots + 1;
     must(pool_model_register(bed->pool, &model, &bed->other_model), "pool_model_register");
@@ -183,6 +197,7 @@ void bed_destroy(struct bed *bed)
 {
     pool_destroy(bed->pool);
     key_hasher_destroy(bed->hasher);
+    free(bed->copies);
     free(bed->tenants);
     free(bed->prompts);
     free(bed->tokens);
@@ -243,4 +258,19 @@ void bed_publish(struct bed *bed, struct pool_name name)
 void bed_release(struct bed *bed, struct pool_name name)
 {
     bed->num_refused += pool_release(bed->pool, name, 0) != 0;
+}
+
+void bed_end_copies(struct bed *bed)
+{
+    for (uint32_t i = 0; i < bed->num_copies; i++)
+        bed->num_refused += pool_transfer_done(bed->pool, bed->copies[i], 0) != 0;
+    bed->num_copies = 0;
+}
+
+void bed_store_all(struct bed *bed)
+{
+    do {
+        bed_end_copies(bed);
+        (void)pool_advance(bed->pool, BED_MAX_COPIES / 4);
+    } while (bed->num_copies > 0);
 }

@@ -15,7 +15,8 @@ enum {
     BED_BLOCK_TOKENS = 16,
     BED_SHORT_BLOCKS = 64,  /* of a prompt of 1,024 tokens */
     BED_LONG_BLOCKS = 8192, /* of a prompt of 131,072 tokens */
-    BED_MAX_BLOCKS = BED_LONG_BLOCKS
+    BED_MAX_BLOCKS = BED_LONG_BLOCKS,
+    BED_MAX_COPIES = 16384
 };
 
 struct bed_shape {
@@ -23,6 +24,7 @@ struct bed_shape {
     uint32_t slots_a_granule; /* 0: 1 */
     uint32_t num_tenants;     /* 0: 1; prompts are theirs in turn */
     uint32_t num_spare;       /* blocks of the budget that are left free */
+    uint32_t num_below;       /* slots of a disk tier, which gets a copy of all that is cached */
     bool has_no_long;         /* all prompts are short ones */
     bool is_in_order;         /* slots as a fresh pool has them, ascending */
     bool is_empty;            /* nothing is cached, and in order; no watermark */
@@ -47,6 +49,9 @@ struct bed {
     uint32_t *tokens;      /* [block][BED_BLOCK_TOKENS] */
     struct pool_key *keys; /* [block] */
     uint64_t random, num_names;
+    uint64_t num_answered; /* replies that were 0 */
+    pool_transfer *copies; /* under way, with a tier below */
+    uint32_t num_copies;
     uint64_t num_refused; /* answers that were not 0: a benchmark that has any is wrong */
 
     /* A prompt in hand, in the cache: as it comes from the wire, and its keys. */
@@ -73,3 +78,7 @@ void bed_name(struct bed *bed, uint32_t count);
 struct pool_name bed_alloc(struct bed *bed, const struct pool_prompt *prompt);
 void bed_publish(struct bed *bed, struct pool_name name);
 void bed_release(struct bed *bed, struct pool_name name);
+/* Ends all copies under way. */
+void bed_end_copies(struct bed *bed);
+/* Goes on until everything that is cached has its copy below. */
+void bed_store_all(struct bed *bed);

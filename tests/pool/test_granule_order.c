@@ -19,7 +19,7 @@ static int setup(void **state)
 static void insert(uint32_t granule, uint64_t hottest)
 {
     slots[granule].first_of = (struct granule){.hottest = hottest};
-    granule_order_insert(&pool, &order, granule);
+    granule_order_insert(&pool, &order, granule, NONE);
 }
 
 static void take_first(uint32_t expected)
@@ -92,12 +92,37 @@ static void one_may_leave_from_anywhere(void **state)
     assert_int_equal(granule_order_first(&pool, &order), NONE);
 }
 
+/* 1, 2 ... are in the list; @granule is taken out and comes back beside @near. */
+static void take_out_and_put_back(uint32_t granule, uint32_t near, enum granule_where expected)
+{
+    granule_order_remove(&pool, &order, granule);
+    granule_order_insert(&pool, &order, granule, near);
+    assert_int_equal(slots[granule].first_of.where, expected);
+}
+
+static void one_comes_back_to_the_list_beside_a_neighbour(void **state)
+{
+    (void)state;
+    for (uint32_t i = 1; i <= 20; i++)
+        insert(i, i);
+    take_out_and_put_back(10, 9, GRANULE_IN_LIST);
+    take_out_and_put_back(10, 11, GRANULE_IN_LIST);
+    take_out_and_put_back(10, 5, GRANULE_IN_LIST); /* a few steps on */
+    take_out_and_put_back(10, 15, GRANULE_IN_LIST);
+    take_out_and_put_back(10, 20, GRANULE_IN_TREE); /* too far */
+    take_out_and_put_back(10, 1, GRANULE_IN_TREE);
+    take_out_and_put_back(11, 10, GRANULE_IN_TREE); /* no neighbour in the list */
+    for (uint32_t i = 1; i <= 20; i++)
+        take_first(i);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(an_empty_order_has_no_first, setup),
         cmocka_unit_test_setup(ascending_and_colder_ones_are_a_list, setup),
         cmocka_unit_test_setup(one_between_comes_out_in_its_place, setup),
+        cmocka_unit_test_setup(one_comes_back_to_the_list_beside_a_neighbour, setup),
         cmocka_unit_test_setup(any_order_comes_out_ascending, setup),
         cmocka_unit_test_setup(one_may_leave_from_anywhere, setup),
     };

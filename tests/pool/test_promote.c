@@ -410,6 +410,29 @@ static void a_shared_block_comes_up_in_its_domains_arena(void **state)
     fixture_destroy(f);
 }
 
+static void shared_blocks_that_could_never_come_up_are_no_hits(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_create_tiers(8, 0, 8, 8);
+    pool_payer domain = add_domain(f);
+
+    assert_int_equal(pool_domain_grant(f->pool, domain, 0, POOL_MAY_READ | POOL_MAY_FILL), 0);
+    assert_int_equal(alloc(f, .id = 1, .domain = domain, .seed = 1, .count = 8), 0);
+    assert_int_equal(publish(f, 1), 0);
+    assert_int_equal(release(f, 1, 0), 0);
+    advance(f);
+    (void)copies_done(f, 0);
+    assert_int_equal(pool_evict(f->pool, 2), 2);
+    assert_int_equal(pool_quota_set(f->pool, domain, &(struct pool_quota){0, 1, 1}), 0);
+    assert_int_equal(alloc(f, .id = 2, .shared = domain, .seed = 1, .count = 9), 0);
+    assert_int_equal(f->found.matched, 0);
+    assert_int_equal(alloc(f, .id = 3, .shared = domain, .seed = 1, .count = 5, .cookie = 7),
+                     POOL_PENDING); /* one page suffices */
+    (void)copies_done(f, 2);
+    assert_reply(f, 7, 0);
+    fixture_destroy(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -432,6 +455,7 @@ int main(void)
         tier_test(what_is_on_its_way_is_no_block_to_merge_with),
         cmocka_unit_test(a_tail_written_in_place_loses_its_copies_below),
         cmocka_unit_test(a_shared_block_comes_up_in_its_domains_arena),
+        cmocka_unit_test(shared_blocks_that_could_never_come_up_are_no_hits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

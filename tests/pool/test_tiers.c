@@ -100,6 +100,7 @@ struct sequence {
     pool_model model;
     uint32_t text;
     uint64_t count, written; /* tokens; of them, those whose full blocks have their bytes */
+    bool is_unfilled, is_append;
     uint64_t cookie;
     int reply; /* POOL_PENDING: none yet */
 };
@@ -339,7 +340,7 @@ static struct pool_name name_of(const struct sequence *sequence)
 }
 
 /* Looks at every slot of the table (T1), and writes those that are not full of what they are. */
-static void read_and_write(struct sequence *sequence)
+static void look_at(struct sequence *sequence, bool may_write)
 {
     struct pool_place places[MAX_POSITIONS];
     uint32_t count, arena;
@@ -362,12 +363,22 @@ static void read_and_write(struct sequence *sequence)
                     : 3;
             if (at < sequence->written / BLOCK) {
                 expect(slot->bytes == bytes); /* T1 */
-            } else {
+            } else if (may_write) {
                 expect(slot->num_reads == 0 && !slot->record.is_there); /* T2 T3 */
                 slot->bytes = bytes;
             }
         }
     }
+}
+
+static void read_and_write(struct sequence *sequence)
+{
+    look_at(sequence, true);
+}
+
+static void read_only(struct sequence *sequence)
+{
+    look_at(sequence, false);
 }
 
 static void granted(struct sequence *sequence)
@@ -376,7 +387,21 @@ static void granted(struct sequence *sequence)
     sequence->state = LIVE;
     read_and_write(sequence);
     sequence->written = sequence->count;
+    if (sequence->is_unfilled)
+        expect(pool_fill(world.pool, name_of(sequence)) == 0);
+    sequence->is_unfilled = false;
     if (!one_in(8))
+        expect(pool_publish(world.pool, name_of(sequence)) == 0);
+}
+
+/* The last token's block is written, the others are looked at; full ones may be published. */
+static void appended(struct sequence *sequence)
+{
+    if (sequence->written > (sequence->count - 1) / BLOCK * BLOCK)
+        sequence->written = (sequence->count - 1) / BLOCK * BLOCK;
+    read_and_write(sequence);
+    sequence->written = sequence->count;
+    if (one_in(2))
         expect(pool_publish(world.pool, name_of(sequence)) == 0);
 }
 
@@ -388,11 +413,17 @@ static void take_replies(void)
         if (sequence->state != WAITING || sequence->reply == POOL_PENDING)
             continue;
         expect(sequence->reply == 0 || sequence->reply == POOL_RETRY ||
-               sequence->reply == POOL_TIMEOUT || sequence->reply == POOL_MISS);
-        if (sequence->reply == 0)
+               sequence->reply == POOL_TIMEOUT || sequence->reply == POOL_MISS ||
+               (sequence->is_append && sequence->reply == POOL_FAILED));
+        bool is_append = sequence->is_append;
+        sequence->is_append = false;
+        sequence->state = sequence->before;
+        if (is_append && sequence->reply != 0)
+            sequence->count--;
+        else if (is_append)
+            appended(sequence);
+        else if (sequence->reply == 0)
             granted(sequence);
-        else
-            sequence->state = sequence->before;
     }
 }
 
@@ -493,22 +524,84 @@ static void do_prefetch(void)
     expect(prefetched.present + prefetched.coming <= prefetched.matched);
 }
 
+/* One more token; a tail that others can see is copied first. */
 static void do_append(void)
 {
     struct sequence *sequence = pick(LIVE);
 
-    /* Only where it copies nothing: a tail that is published, or not partial. */
-    if (!sequence || sequence->count % BLOCK != 0 || sequence->count == MAX_TOKENS)
+    if (!sequence || sequence->count == MAX_TOKENS)
         return;
     sequence->count++;
     struct pool_prompt prompt = make_prompt(sequence);
     prompt.tokens.ids += sequence->count - 1;
     prompt.tokens.count = 1;
-    int answer = pool_append(world.pool, name_of(sequence), &prompt.tokens, 0);
+    prompt.tokens.keys += (sequence->count - 1) / BLOCK;
+    const struct sequence before = *sequence;
+    sequence->state = WAITING;
+    sequence->before = LIVE;
+    sequence->is_append = true;
+    sequence->reply = POOL_PENDING;
+    sequence->cookie = ++world.cookie;
+    int answer = pool_append(world.pool, name_of(sequence), &prompt.tokens, sequence->cookie);
+    if (answer == POOL_PENDING)
+        return;
+    *sequence = before;
     if (answer)
         sequence->count--;
     else
-        read_and_write(sequence);
+        appended(sequence);
+}
+
+/* A fork reads what its parent has; neither writes what both have. */
+static void do_fork(void)
+{
+    struct sequence *parent = pick(LIVE), *child = pick(FREE);
+
+    if (!parent || !child)
+        return;
+    int answer = pool_fork(world.pool, name_of(parent), name_of(child).id);
+    expect(answer == 0 || answer == POOL_LIMIT);
+    if (answer)
+        return;
+    *child = *parent;
+    read_only(child);
+}
+
+static void do_truncate(void)
+{
+    struct sequence *sequence = pick(LIVE);
+    uint64_t count;
+
+    if (!sequence || (count = below((uint32_t)sequence->count + 1)) == 0)
+        return;
+    int answer = pool_truncate(world.pool, name_of(sequence), count, 0);
+    expect(answer == 0 || answer == POOL_LIMIT || answer == POOL_INVALID); /* out of the window */
+    if (answer)
+        return;
+    sequence->count = count;
+    if (sequence->written > count)
+        sequence->written = count;
+}
+
+/* A chunked prefill: it takes slots for a part of its prompt, and promises what it fills. */
+static void do_alloc_unfilled(void)
+{
+    struct sequence *sequence = pick(FREE);
+    struct pool_found found = {0};
+
+    if (!sequence)
+        return;
+    *sequence = (struct sequence){.tenant = below(NUM_TENANTS),
+                                  .shared = POOL_NONE,
+                                  .model = below(NUM_MODELS),
+                                  .text = below(NUM_TEXTS),
+                                  .count = 1 + below(MAX_TOKENS - 1),
+                                  .is_unfilled = true};
+    struct pool_alloc_options options = begin_waiting(sequence);
+    options.is_unfilled = true;
+    const struct pool_prompt prompt = make_prompt(sequence);
+    answered(sequence, pool_alloc(world.pool, name_of(sequence), &prompt, &options, &found),
+             &found);
 }
 
 static void do_cancel(void)
@@ -516,7 +609,8 @@ static void do_cancel(void)
     struct sequence *sequence = pick(WAITING);
 
     if (sequence)
-        expect(pool_cancel(world.pool, world.session, sequence->cookie) == 0);
+        expect(pool_cancel(world.pool, world.session, sequence->cookie) ==
+               (sequence->is_append ? POOL_NOT_FOUND : 0));
 }
 
 /* ---- what the daemon does ------------------------------------------------------------------- */
@@ -630,6 +724,7 @@ static void settle(void)
     for (enum pool_tier tier = 0; tier < POOL_NUM_TIERS; tier++) {
         expect(pool_tier_stats(world.pool, tier, &stats) == 0);
         expect(stats.reserved + stats.held + stats.quarantined == 0); /* T7 */
+        expect(stats.store_bytes == 0);                               /* T7 */
     }
 }
 
@@ -704,10 +799,11 @@ static void do_crash(void)
 static const struct {
     void (*run)(void);
     uint32_t weight;
-} events[] = {{do_alloc, 30},   {do_resume, 8}, {do_release, 16},    {do_preempt, 6},
-              {do_append, 6},   {do_copy, 50},  {do_advance, 30},    {do_tick, 10},
-              {do_prefetch, 4}, {do_cancel, 1}, {do_tier, 1},        {do_evict, 1},
-              {do_clear, 1},    {do_store, 1},  {do_end_session, 1}, {do_crash, 2}};
+} events[] = {{do_alloc, 30},  {do_resume, 8},      {do_release, 16}, {do_preempt, 6},
+              {do_append, 12}, {do_fork, 6},        {do_truncate, 4}, {do_alloc_unfilled, 6},
+              {do_copy, 50},   {do_advance, 30},    {do_tick, 10},    {do_prefetch, 4},
+              {do_cancel, 1},  {do_tier, 1},        {do_evict, 1},    {do_clear, 1},
+              {do_store, 1},   {do_end_session, 1}, {do_crash, 2}};
 
 static void step(void)
 {
