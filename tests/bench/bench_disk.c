@@ -49,6 +49,11 @@ static void need(bool is_fine, const char *what)
     exit(1);
 }
 
+/*
+ * Half of all blocks lie between ours and the limit's: neither reads what the other has just read,
+ * which the host may have cached.
+ */
+
 /* --- ours --- */
 
 /* Of reads a quarter of the depth is on top: this is where both together are @depth. */
@@ -176,7 +181,7 @@ static double run_fio(void)
                    "--iodepth=%u --ioengine=io_uring --fixedbufs --registerfiles --direct=1 "
                    "--runtime=%d --time_based=1 --norandommap --randrepeat=0 "
                    "--output-format=json 2>/dev/null | awk -F'[:, ]+' '/\"bw_bytes\"/ "
-                   "{if ($3 > max) max = $3} END {print max + 0}'",
+                   "{if ($3 > max) max = $3} END {printf \"%%.0f\\n\", max}'",
                    blocks_path, (unsigned long long)data_offset,
                    (unsigned long long)(GRANULES * GRANULE_BYTES),
                    is_write ? "randwrite" : "randread", block_bytes, depth, FIO_SECONDS);
@@ -241,6 +246,7 @@ static void measure(void)
     limit = limit_disk_create(blocks_path, data_offset, block_bytes, GRANULES * slots_per_granule,
                               depth);
     need(limit != NULL, "a bare ring");
+    limit_disk_begin_at(limit, next_slot + GRANULES * slots_per_granule / 2);
     (void)snprintf(name, sizeof(name), "%s %llu KiB, depth %u", is_write ? "write" : "read",
                    (unsigned long long)(block_bytes / KiB), depth);
 

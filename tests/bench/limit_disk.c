@@ -83,6 +83,11 @@ void limit_disk_destroy(struct limit_disk *limit)
     free(limit);
 }
 
+void limit_disk_begin_at(struct limit_disk *limit, uint32_t n)
+{
+    limit->next = n;
+}
+
 static void start(struct limit_disk *limit, bool is_write)
 {
     struct io_uring_sqe *entry = io_uring_get_sqe(&limit->ring);

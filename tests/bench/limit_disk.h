@@ -13,6 +13,9 @@ struct limit_disk *limit_disk_create(const char *path, uint64_t offset, uint32_t
                                      uint32_t num_blocks, uint32_t depth);
 void limit_disk_destroy(struct limit_disk *limit);
 
+/* Where in the order the next run begins; at first 0. */
+void limit_disk_begin_at(struct limit_disk *limit, uint32_t n);
+
 /* Reads or writes @num blocks in a scattered order; false: an I/O failed. */
 bool limit_disk_run(struct limit_disk *limit, bool is_write, uint32_t num);
 
