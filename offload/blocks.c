@@ -36,8 +36,8 @@ static void give_back(struct disk_lane *lane, struct disk_op *op)
     lane->free_buffers[lane->num_free++] = op->request.buffer_number; /* L2 */
 }
 
-static void start(struct disk_lane *lane, struct disk_op *op, bool is_write, uint32_t buffer,
-                  void (*end)(void *owner, struct disk_request *request, int status))
+static void prepare(struct disk_lane *lane, struct disk_op *op, bool is_write, uint32_t buffer,
+                    void (*end)(void *owner, struct disk_request *request, int status))
 {
     op->request = (struct disk_request){
         .io = {.kind = DISK_IO_DATA,
@@ -50,7 +50,6 @@ static void start(struct disk_lane *lane, struct disk_op *op, bool is_write, uin
         .owner = lane,
     };
     op->request.io.buffer = buffer_of(lane, op);
-    lane->num_blocks++;
 }
 
 /* --- reads --- */
@@ -79,7 +78,8 @@ void blocks_start_reads(struct disk_lane *lane)
             lane_end(lane, op, 0);
             continue;
         }
-        start(lane, op, false, lane->free_buffers[--lane->num_free], read_ended);
+        prepare(lane, op, false, lane->free_buffers[--lane->num_free], read_ended);
+        lane->num_blocks++;
         lane_request(lane, &op->request);
     }
 }
@@ -95,7 +95,7 @@ static uint32_t verify_one(struct disk_lane *lane)
         lane_end(lane, op, 0);
         return 0;
     }
-    if (format_data_hash(buffer, op->bytes, op->record_hash) == op->data_hash) {
+    if (lane->hashes->hash(buffer, op->bytes, op->record_hash) == op->data_hash) {
         memcpy(op->memory, buffer, op->bytes);
         status = 0;
     }
@@ -119,13 +119,27 @@ static void write_ended(void *owner, struct disk_request *request, int status)
         headers_add(lane, op);
 }
 
-static bool can_write(const struct disk_lane *lane)
+/* What is copied already goes to the kernel in the moment that it has room. */
+void blocks_start_writes(struct disk_lane *lane)
 {
-    return lane->writes.head && lane->num_free > lane_for_reads(lane->options->queue_depth) &&
-           lane->num_blocks < lane->options->queue_depth;
+    while (lane->copied.head && lane->num_blocks < lane->options->queue_depth) {
+        struct disk_op *op = disk_op_of(disk_list_pop(&lane->copied));
+        if (!lane_enter(op, PHASE_QUEUED, PHASE_KERNEL)) {
+            give_back(lane, op);
+            lane_end(lane, op, 0);
+            continue;
+        }
+        lane->num_blocks++;
+        lane_request(lane, &op->request);
+    }
 }
 
-static uint32_t write_one(struct disk_lane *lane)
+static bool can_copy(const struct disk_lane *lane)
+{
+    return lane->writes.head && lane->num_free > lane_for_reads(lane->options->queue_depth);
+}
+
+static uint32_t copy_one(struct disk_lane *lane)
 {
     struct disk_op *op = disk_op_of(disk_list_pop(&lane->writes));
 
@@ -133,14 +147,14 @@ static uint32_t write_one(struct disk_lane *lane)
         lane_end(lane, op, 0);
         return 0;
     }
-    start(lane, op, true, lane->free_buffers[--lane->num_free], write_ended);
+    prepare(lane, op, true, lane->free_buffers[--lane->num_free], write_ended);
     char *buffer = op->request.io.buffer;
-    op->data_hash = format_data_hash_copy(buffer, op->memory, op->bytes, op->record_hash);
+    op->data_hash = lane->hashes->copy(buffer, op->memory, op->bytes, op->record_hash);
     memset(buffer + op->bytes, 0, op->request.io.bytes - op->bytes);
     op->header.data_hash = op->data_hash;
     format_header_seal(&op->header);
-    (void)lane_enter(op, PHASE_BUSY, PHASE_KERNEL); /* L1: from here on the memory is free */
-    lane_request(lane, &op->request);
+    (void)lane_enter(op, PHASE_BUSY, PHASE_QUEUED); /* L1: from here on the memory is free */
+    disk_list_push(&lane->copied, &op->item);
     return op->bytes;
 }
 
@@ -149,9 +163,9 @@ bool blocks_work(struct disk_lane *lane)
     uint32_t bytes = 0;
     bool has_worked = false;
 
-    while (bytes < SLICE_BYTES && (lane->to_verify.head || can_write(lane))) {
+    while (bytes < SLICE_BYTES && (lane->to_verify.head || can_copy(lane))) {
         has_worked = true;
-        bytes += lane->to_verify.head ? verify_one(lane) : write_one(lane);
+        bytes += lane->to_verify.head ? verify_one(lane) : copy_one(lane);
     }
     return has_worked;
 }

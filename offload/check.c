@@ -37,7 +37,7 @@ static void check_data(const struct check *check, const struct format_granule *u
         check->out->unreadable_bytes += header->bytes;
         check->out->data_damaged++;
         say(check, "data", slot, "cannot be read");
-    } else if (format_data_hash(check->data, header->bytes, seed) != header->data_hash) {
+    } else if (hash_choose()->hash(check->data, header->bytes, seed) != header->data_hash) {
         check->out->data_damaged++;
         say(check, "data", slot, "is not what was written: a read of it is a miss");
     } else {

@@ -67,8 +67,11 @@ static void uring_destroy(struct disk_engine *base)
 
     if (!engine)
         return;
-    if (engine->has_ring)
+    if (engine->has_ring) {
+        /* Otherwise the kernel lets go of them some time after the exit: a device stays in use. */
+        (void)io_uring_unregister_files(&engine->ring);
         io_uring_queue_exit(&engine->ring);
+    }
     free(engine);
 }
 

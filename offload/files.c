@@ -115,12 +115,25 @@ static int open_directory(const struct disk_syscalls *system, const char *path, 
     return 0;
 }
 
+/* The ring of a process that was killed lets go of its files a little later than it. */
+static int open_alone(const struct disk_syscalls *system, const char *path, int flags)
+{
+    int fd = -1;
+
+    for (int i = 0; i < 20; i++) {
+        fd = system->open(path, flags | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0);
+        if (fd >= 0 || errno != EBUSY)
+            break;
+        (void)usleep(50000);
+    }
+    return fd;
+}
+
 static int open_device(const struct disk_syscalls *system, const char *path, bool is_reader,
                        struct disk_files *files, char *out_error)
 {
     files->is_device = true;
-    files->table_fd =
-        system->open(path, (is_reader ? O_RDONLY : O_RDWR) | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0);
+    files->table_fd = open_alone(system, path, is_reader ? O_RDONLY : O_RDWR);
     if (files->table_fd < 0 && errno == EBUSY)
         return say_busy(system, -1, path, out_error);
     if (files->table_fd < 0)

@@ -10,7 +10,6 @@ static const char MAGIC[8] = "kvpdisk";
 static const uint32_t GRANULE_MAGIC = 0x6772616e, HEADER_MAGIC = 0x68656164;
 static const uint64_t FIXED_SLACK_BYTES = 16 << 10; /* lock file, first extent blocks */
 static const uint64_t SLOT_SLACK_BYTES = 48; /* two half-full extent records of ext4, at worst */
-static const size_t COPY_CHUNK_BYTES = 16 << 10; /* stays in the first-level cache */
 
 static uint64_t round_up(uint64_t bytes)
 {
@@ -49,12 +48,11 @@ bool format_layout_fit(struct format_layout *layout, uint64_t granule_bytes, uin
 
     uint64_t each = granule_bytes + layout->granule_headers_bytes + sizeof(struct format_granule) +
                     max_slots * SLOT_SLACK_BYTES;
-    uint64_t num = 1 + (max_bytes - *out_least) / each;
-    for (num = num < UINT32_MAX ? num : UINT32_MAX - 1; num > 1; num--) {
+    uint64_t num = 2 + (max_bytes - *out_least) / each; /* the table of granules grows by pages */
+    num = num < UINT32_MAX ? num : UINT32_MAX - 1;
+    do
         format_layout_set(layout, granule_bytes, max_slots, (uint32_t)num);
-        if (physical_bytes(layout) <= max_bytes)
-            break;
-    }
+    while (physical_bytes(layout) > max_bytes && --num > 0);
     return true;
 }
 
@@ -174,25 +172,4 @@ int format_header_verify(const struct format_header *header, const struct format
     if (header->generation != use->generation)
         return FORMAT_STALE;
     return header->bytes > 0 && header->bytes <= use->stride_bytes ? 0 : FORMAT_DAMAGED;
-}
-
-uint64_t format_data_hash(const void *data, size_t bytes, uint64_t record_hash)
-{
-    return XXH3_64bits_withSeed(data, bytes, record_hash);
-}
-
-uint64_t format_data_hash_copy(void *to, const void *from, size_t bytes, uint64_t record_hash)
-{
-    XXH3_state_t state;
-
-    XXH3_INITSTATE(&state);
-    (void)XXH3_64bits_reset_withSeed(&state, record_hash);
-    for (size_t at = 0; at < bytes;) {
-        size_t part = bytes - at < COPY_CHUNK_BYTES ? bytes - at : COPY_CHUNK_BYTES;
-        memcpy((char *)to + at, (const char *)from + at, part);
-        /* Of the copy: a tenant may be writing over @from. */
-        (void)XXH3_64bits_update(&state, (const char *)to + at, part);
-        at += part;
-    }
-    return XXH3_64bits_digest(&state);
 }

@@ -101,7 +101,3 @@ uint64_t format_record_hash(const void *record, size_t bytes); /* never 0 */
 void format_header_seal(struct format_header *header);
 int format_header_verify(const struct format_header *header, const struct format_granule *use,
                          struct disk_slot slot);
-
-uint64_t format_data_hash(const void *data, size_t bytes, uint64_t record_hash);
-/* The same while @from is copied @to: it is read once. */
-uint64_t format_data_hash_copy(void *to, const void *from, size_t bytes, uint64_t record_hash);

@@ -225,7 +225,9 @@ static void serve(struct disk_lane *lane)
         start_granules(lane);
         start_probes(lane);
         blocks_start_reads(lane);
+        blocks_start_writes(lane);
         bool has_worked = blocks_work(lane);
+        blocks_start_writes(lane);
         headers_start(lane);
         look_at_size(lane, &last);
         show(lane);
@@ -238,6 +240,7 @@ static void serve(struct disk_lane *lane)
 static void drain(struct disk_lane *lane)
 {
     take_incoming(lane);
+    lane->writes = lane->copied = (struct disk_list){0};
     while (lane->num_in_kernel > 0 || lane->headers.waiting.head || lane->to_verify.head) {
         (void)blocks_work(lane);
         headers_start(lane);

@@ -3,9 +3,10 @@
  * The owner hands it operations and gets them back when they are over. In between an operation has
  * a phase that both change, so that the owner can end what the disk does not:
  *
- *     QUEUED -> KERNEL -> BUSY -> ENDED     a read
- *     QUEUED -> BUSY -> KERNEL -> ENDED     all others
- *     QUEUED, KERNEL -> LEFT                the owner has ended it
+ *     QUEUED -> KERNEL -> BUSY -> ENDED              a read
+ *     QUEUED -> BUSY -> QUEUED -> KERNEL -> ENDED    a write
+ *     QUEUED -> KERNEL -> ENDED                      all others
+ *     QUEUED, KERNEL -> LEFT                         the owner has ended it
  *
  *  L1  The caller's memory is touched only while BUSY, and only the lane leaves BUSY.
  *  L2  Only the lane frees buffers, and only when the kernel has given them back.
@@ -15,6 +16,7 @@
 #include "offload/engine.h"
 #include "offload/fallback.h"
 #include "offload/format.h"
+#include "offload/hash.h"
 
 #include <semaphore.h>
 
@@ -33,7 +35,7 @@ enum disk_op_kind {
 };
 
 enum disk_op_phase {
-    PHASE_QUEUED, /* the lane has not looked at it */
+    PHASE_QUEUED, /* the kernel does not know of it */
     PHASE_BUSY,   /* bytes are copied or verified */
     PHASE_KERNEL, /* or waits for others that are in the kernel */
     PHASE_ENDED,
@@ -109,6 +111,7 @@ struct disk_lane {
     const struct disk_syscalls *system;
     const struct disk_options *options; /* with all defaults filled in */
     const struct format_layout *layout;
+    const struct hash_kernel *hashes;
     struct disk_fallback_set *fallbacks;
     struct disk_queue *to_owner;
     struct disk_queue incoming; /* its event ends the engine's wait */
@@ -123,7 +126,8 @@ struct disk_lane {
     uint32_t *free_buffers; /* the first num_free */
 
     struct disk_list reads, writes, granules, probes; /* that wait */
-    struct disk_list to_verify;                       /* reads that are in a buffer */
+    struct disk_list copied;                          /* writes that are in a buffer */
+    struct disk_list to_verify;                       /* reads that are */
     struct disk_list held, answered;                  /* requests: by a fault; not yet looked at */
     uint32_t num_in_kernel;                           /* all, as are those held */
     uint32_t num_blocks;                              /* of these: data of blocks */
@@ -173,6 +177,7 @@ void lane_run(struct disk_lane *lane, int timeout_ms);
 /* --- blocks.c --- */
 
 void blocks_start_reads(struct disk_lane *lane); /* all that there is room for */
+void blocks_start_writes(struct disk_lane *lane);
 /* A slice of copying and verifying. False: there was nothing to do. */
 bool blocks_work(struct disk_lane *lane);
 

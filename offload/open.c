@@ -283,6 +283,7 @@ static int prepare_lane(struct disk *disk)
     lane->system = disk->system;
     lane->options = options;
     lane->layout = &disk->layout;
+    lane->hashes = hash_choose();
     lane->fallbacks = &disk->fallbacks;
     lane->to_owner = &disk->to_owner;
     lane->is_direct = disk->data_fd >= 0;
