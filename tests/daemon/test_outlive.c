@@ -11,6 +11,7 @@
 #include "daemon/hold.h"
 #include "tests/daemon/files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -314,6 +315,19 @@ static void live(void)
 
 /* ---- the test ------------------------------------------------------------------------------- */
 
+/* Files of ours would outlive everybody. */
+static bool is_shm_clean(void)
+{
+    bool is_clean = true;
+    DIR *folder = opendir("/dev/shm");
+
+    for (const struct dirent *entry; folder && (entry = readdir(folder)) != NULL;)
+        is_clean &= strstr(entry->d_name, "kvpool") == NULL;
+    if (folder)
+        (void)closedir(folder);
+    return is_clean;
+}
+
 /* Until a daemon has found what there is, and begins to change it. */
 static void life_await(uint32_t before)
 {
@@ -367,6 +381,7 @@ static void killed_at_any_time_a_daemon_loses_no_block_and_finds_no_wrong_one(vo
     assert_int_equal(keep_forget(last), 0);
     keep_destroy(last);
     directory_remove(&directory, left);
+    assert_true(is_shm_clean());
     assert_int_equal(munmap(shared, sizeof(*shared)), 0);
 }
 
