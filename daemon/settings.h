@@ -21,10 +21,10 @@ enum setting_kind {
 struct setting {
     const char *name;
     enum setting_kind kind;
-    bool is_live;  /* reloadable: SIGHUP changes it */
-    size_t offset; /* in struct config: uint64_t, bool or char * by kind */
+    bool is_live;        /* reloadable: SIGHUP changes it */
+    size_t offset;       /* in struct config: uint64_t, bool or char * by kind */
     const char *initial; /* of a SETTING_WORD: all of its words, the first one is the default */
-    uint64_t min, max; /* of the value; of a path or string, its bytes */
+    uint64_t min, max;   /* of the value; of a path or string, its bytes */
     const char *help;
 };
 
