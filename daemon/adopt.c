@@ -55,6 +55,7 @@ struct adopt {
     struct job jobs[NUM_JOBS];
     uint32_t next_source, next_granule; /* of those without a job yet */
     uint32_t num_operations;
+    uint64_t mark; /* of the keeper, when all targets were handed over */
     struct adopt_progress progress;
 };
 
@@ -263,6 +264,7 @@ int adopt_create(const struct adopt_options *options, struct adopt **out_adopt)
         if (adopt->sources[i].plan != PLAN_OTHER && !adopt->sources[i].is_begun)
             source_begin(adopt, i);
     }
+    adopt->mark = keep_mark(options->keep);
     *out_adopt = adopt;
     return 0;
 }
@@ -414,10 +416,31 @@ static void job_step(struct adopt *adopt, struct job *job, int status)
     }
 }
 
+static bool is_any_moving(const struct adopt *adopt)
+{
+    bool is_any = false;
+
+    for (uint32_t i = 0; i < NUM_JOBS; i++)
+        is_any |= adopt->jobs[i].state == JOB_MOVE && adopt->jobs[i].is_queued;
+    return is_any;
+}
+
+/*
+ * T2: an old place goes only when the keeper has the new one. And of those that go before there are
+ * records of the new one, there is one at a time.
+ */
+static bool must_wait(const struct adopt *adopt, const struct job *job)
+{
+    if (job->state != JOB_MOVE && job->state != JOB_GIVE_UP)
+        return false;
+    return !keep_passed(adopt->options.keep, adopt->mark) ||
+           (job->state == JOB_MOVE && is_any_moving(adopt));
+}
+
 /* Returns false if the device takes nothing more. */
 static bool job_run(struct adopt *adopt, struct job *job)
 {
-    while (job->state != JOB_FREE && !job->is_queued) {
+    while (job->state != JOB_FREE && !job->is_queued && !must_wait(adopt, job)) {
         int answer = job_submit(adopt, job);
         if (answer == GPU_BUSY)
             return false;

@@ -6,11 +6,11 @@
  *      into an arena that no earlier mapping reaches, within the budget: a granule is given up at
  *      the old end before or as it is filled at the new one. One that nobody has a use for loses
  *      its memory.
- *  T2  A record is written for a slot after its bytes are there, and before the old place of them
- *      goes: killed at any time, what survived before survives again (but for one granule where the
- *      budget has no room for both).
- *  T3  What is wanted is charged, and its granules are named to the sink, in adopt_create(): no
- *      verb that is answered meanwhile takes their place.
+ *  T2  A record is written for a slot after its bytes are there; the old place of them goes after
+ *      that, and after the keeper has the new one: killed at any time, what survived before
+ * survives again (but for one granule where the budget has no room for both). T3  What is wanted is
+ * charged, and its granules are named to the sink, in adopt_create(): no verb that is answered
+ * meanwhile takes their place.
  */
 #pragma once
 
@@ -27,7 +27,8 @@ struct adopt_sink {
     /* The arena was opened in its place. The table is the context's from now on; it stays until
      * adopt_destroy(). */
     void (*adopted)(void *context, uint32_t arena, uint64_t number, struct records *records);
-    /* The table of an arena that is to be copied to, which is opened if it was not; or NULL. */
+    /* The table of an arena that is to be copied to, which is opened, and handed over to the
+     * keeper, if it was not; or NULL. */
     struct records *(*open)(void *context, uint32_t arena);
     /* Claims a granule, of a number that is in use by nobody: 0, or else it is not to be had;
      * -EEXIST: this one, but maybe another one. */
@@ -55,7 +56,8 @@ struct adopt_options {
 int adopt_create(const struct adopt_options *options, struct adopt **out_adopt);
 void adopt_destroy(struct adopt *adopt); /* after its last operation ended. Takes NULL */
 
-/* Gives the device what it takes. Returns whether anything is left to do. */
+/* Gives the device what it takes. Returns whether anything is left to do: call it again after
+ * adopt_reaped(), and after keep_run(). */
 bool adopt_run(struct adopt *adopt);
 
 /* The end of an operation with the cookie. */

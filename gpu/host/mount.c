@@ -26,6 +26,8 @@
 
 static const uint32_t HUGE_PAGE_BYTES = 2 << 20;
 
+static const char file_name[] = "arena"; /* while a file is being made */
+
 static void close_fd(int *fd)
 {
     if (*fd >= 0)
@@ -146,6 +148,9 @@ int host_mount_adopt(struct host_mount *mount, const struct host_syscalls *syste
     if (status.f_type != TMPFS_MAGIC ||
         (uint64_t)status.f_blocks * (uint64_t)status.f_bsize != options->budget_bytes)
         return -ESTALE;
+    /* The process may have been killed while a file had its name. */
+    if (system->unlinkat(fd, file_name, 0) != 0 && errno != ENOENT)
+        return -errno;
     int err = niceties_find(system, options, fallbacks);
     return err ? err : probe(mount);
 }
@@ -192,7 +197,7 @@ static int open_through_clone(const struct host_mount *mount, uint64_t attribute
 static int mounted_file_create(const struct host_mount *mount, uint64_t bytes, bool is_shared,
                                struct host_file *file)
 {
-    static const char name[] = "arena"; /* for as long as this function runs */
+    const char *name = file_name;
     int err = 0;
 
     file->fd = open_through_clone(mount, 0, name, O_RDWR | O_CREAT | O_EXCL);

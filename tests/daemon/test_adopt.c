@@ -32,6 +32,15 @@ static struct kept kept;
 static struct records *tables[MAX_ARENAS]; /* of the arenas of the device that is alive */
 static struct adopt *adopt;
 
+static uint32_t callocs_left; /* the one that takes it to 0 fails; 0: none does */
+
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return callocs_left > 0 && --callocs_left == 0 ? NULL : __real_calloc(count, size);
+}
+
 /* ---- the stand-in for the pool -------------------------------------------------------------- */
 
 static bool claimed[NUM_ARENAS][NUM_PAGES];
@@ -446,6 +455,41 @@ static void files_of_another_device_are_of_no_use(void **state)
     check_over();
 }
 
+/* What is kept stays as it was, for another try. */
+static void without_memory_nothing_is_adopted(void **state)
+{
+    uint32_t nth = 0;
+    int err;
+
+    (void)state;
+    live(one_each, 2, 0, 4);
+    die();
+    assert_int_equal(gpu_device_adopt(&device_options, kept.mount_fds[0], &device), 0);
+    kept.mount_fds[0] = -1;
+    const struct adopt_options options = {
+        .device = device, .keep = keep, .kept = &kept, .first_spare = MAX_ARENAS - 8, .sink = sink};
+    memset(claimed, 0, sizeof(claimed));
+    do {
+        callocs_left = ++nth;
+        err = adopt_create(&options, &adopt);
+        assert_true(err == 0 || err == -ENOMEM);
+        if (err)
+            assert_true(kept.arenas[0].files.fd >= 0 && kept.arenas[1].records);
+    } while (err);
+    callocs_left = 0;
+    assert_true(nth > 6); /* itself, its sources, two tables of each */
+    struct gpu_completion completion;
+    num_found = 0;
+    memset(found, 0, sizeof(found));
+    while (adopt_run(adopt)) {
+        (void)wait_for_one(&completion);
+        adopt_reaped(adopt, completion.cookie, completion.status);
+    }
+    assert_in_range(num_found, 4 * 3,
+                    2 * 4 * 3); /* an arena without a record in the device: a miss */
+    check_over();
+}
+
 /*
  * T2: killed after n operations, for every n, and again in the next life: a life that is left alone
  * finds everything. Kept is what the earlier life had, and what the killed one has opened since.
@@ -497,6 +541,7 @@ int main(void)
         TEST(what_has_a_hole_is_a_miss_and_stays_one),
         TEST(what_the_pool_refuses_is_given_back),
         TEST(files_of_another_device_are_of_no_use),
+        TEST(without_memory_nothing_is_adopted),
         TEST(a_kill_in_the_middle_costs_nothing_where_there_is_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -237,6 +237,26 @@ static void what_was_only_committed_is_whole(void **state)
     assert_true(has(device, FRESH, 2, 0, 0));
 }
 
+/* Killed while it made a file: the name is still there. */
+static void a_file_that_was_never_finished_is_no_obstacle(void **state)
+{
+    char path[64];
+    int fd, mount_fd;
+
+    (void)state;
+    drop(kept.private);
+    drop(kept.shared);
+    if (source == SOURCE_MEMFD)
+        return; /* they have no names */
+    assert_int_equal(gpu_device_keep(device, &fd), 0);
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d/arena", fd);
+    assert_int_equal(close(open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600)), 0);
+    mount_fd = duplicate(fd);
+    gpu_device_destroy(device);
+    assert_int_equal(gpu_device_adopt(&options, mount_fd, &device), 0);
+    arena_open(device, FRESH, PAGE, MAX_GRANULES, true);
+}
+
 static void no_more_is_wanted_than_the_budget_has(void **state)
 {
     (void)state;
@@ -421,6 +441,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(a_granule_with_a_hole_is_not_trusted, setup, teardown),
         cmocka_unit_test_setup_teardown(a_commit_that_was_killed_is_a_hole, setup, teardown),
         cmocka_unit_test_setup_teardown(what_was_only_committed_is_whole, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_file_that_was_never_finished_is_no_obstacle, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(no_more_is_wanted_than_the_budget_has, setup, teardown),
         cmocka_unit_test_setup_teardown(other_files_are_not_taken, setup, teardown),
         cmocka_unit_test_setup_teardown(another_budget_is_another_device, setup, teardown),
