@@ -168,6 +168,11 @@ static void signals_ready(struct server *server, struct source *source, uint32_t
     server_drain(server, true);
 }
 
+bool server_is_recovering(const struct server *server)
+{
+    return server->survival.is_adopting || tier_disk_is_busy(&server->tiers.disk);
+}
+
 void server_stop(struct server *server)
 {
     server_drain(server, true);

@@ -178,6 +178,9 @@ void watch_take(struct server *server)
 {
     observers_take(&server->observers, server->events, server->http);
     tier_stats_take(server);
+    if (!server->is_draining)
+        stats_set_state(server->stats,
+                        server_is_recovering(server) ? STATS_RECOVERING : STATS_READY);
     stats_take(server->stats, server->now_ms);
     server->last_stats_ms = server->now_ms;
 }
