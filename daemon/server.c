@@ -323,7 +323,6 @@ static int pool_make(struct server *server)
     pool.max_tokens = config->max_tokens;
     pool.max_payers = (uint32_t)config->max_payers;
     pool.max_models = (uint32_t)config->max_models;
-    pool.max_arenas = (uint32_t)(config->max_arenas < UINT16_MAX ? config->max_arenas : UINT16_MAX);
     /* Those that end keep their place in the pool until all that they had is let go of. */
     pool.max_sessions = (uint32_t)config->max_sessions * 2;
     pool.max_transfers = (uint32_t)config->max_transfers;
