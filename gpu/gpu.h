@@ -33,6 +33,16 @@ enum {
 
 /* --- the device --- */
 
+/*
+ * Called in the thread that commits and decommits, never in the owner's: @bytes at @address have
+ * got memory, and their commit is about to complete (@has_memory), or are about to lose it.
+ * @address is NULL when an arena is closed: @bytes of it had memory, and its mapping goes away.
+ */
+struct gpu_memory_hook {
+    void *state;
+    void (*changed)(void *state, void *address, uint64_t bytes, bool has_memory);
+};
+
 struct gpu_device_options {
     uint64_t budget_bytes;   /* ceiling of all arenas together, in whole pages */
     uint32_t page_bytes;     /* 2 MiB, or 64 KiB for small host pools */
@@ -44,6 +54,7 @@ struct gpu_device_options {
     const int *worker_cpus;     /* NULL, or the CPU that each is pinned to */
     const char *attend_version; /* one of gpu_attention_version_name(); NULL: the best here */
     uint32_t attend_inline_us;  /* less work than this stays in the owner's thread; 0: 50 */
+    const struct gpu_memory_hook *memory_hook; /* NULL, or who follows where memory is */
 };
 
 /*

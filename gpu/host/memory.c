@@ -17,6 +17,7 @@ int host_memory_init(struct host_memory *memory, const struct host_mount *mount,
 {
     memory->system = mount->system;
     memory->fallbacks = fallbacks;
+    memory->hook = options->memory_hook;
     memory->budget_bytes = options->budget_bytes;
     memory->page_bytes = options->page_bytes;
     memory->populate_bytes = options->populate_bytes;
@@ -86,6 +87,12 @@ static int shrink_reserve(struct host_memory *memory, uint64_t bytes)
     return err;
 }
 
+static void tell(const struct host_memory *memory, void *address, uint64_t bytes, bool has_memory)
+{
+    if (memory->hook && bytes > 0)
+        memory->hook->changed(memory->hook->state, address, bytes, has_memory);
+}
+
 static int commit(struct host_memory *memory, struct host_op *op)
 {
     uint64_t before = op->was_left ? op->bytes : 0;
@@ -99,6 +106,8 @@ static int commit(struct host_memory *memory, struct host_op *op)
     err = fill(memory, op->fd, op->base + op->offset, range);
     if (err)
         op->is_left = punch(memory, op->fd, op->offset, op->bytes) != 0;
+    else
+        tell(memory, op->base + op->offset, op->bytes, true);
     uint64_t after = !err || op->is_left ? op->bytes : 0;
     atomic_fetch_add(&memory->committed_bytes, after - before);
     return err;
@@ -106,6 +115,7 @@ static int commit(struct host_memory *memory, struct host_op *op)
 
 static int decommit(struct host_memory *memory, struct host_op *op)
 {
+    tell(memory, op->base + op->offset, op->bytes, false);
     int err = punch(memory, op->fd, op->offset, op->bytes);
     if (!err)
         atomic_fetch_sub(&memory->committed_bytes, op->bytes);
@@ -123,6 +133,7 @@ static int trim(struct host_memory *memory, struct host_op *op)
 
 static int close_file(struct host_memory *memory, struct host_op *op)
 {
+    tell(memory, NULL, op->freed_bytes, false);
     int err = punch(memory, op->fd, 0, op->bytes);
     if (!err)
         atomic_fetch_sub(&memory->committed_bytes, op->freed_bytes);

@@ -20,6 +20,7 @@
 struct host_memory {
     const struct host_syscalls *system;
     struct host_fallbacks *fallbacks;
+    const struct gpu_memory_hook *hook; /* or NULL */
     uint64_t budget_bytes, page_bytes, populate_bytes;
     struct host_file reserve;         /* there only if populate_bytes is not 0 */
     _Atomic uint64_t reserve_bytes;   /* its first bytes have memory */
