@@ -1,0 +1,1 @@
+"""Asks kvpoold for KV-cache memory."""
