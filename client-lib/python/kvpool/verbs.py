@@ -333,7 +333,7 @@ class EngineVerbs(Face):
         """Copies K and V of whole blocks out: uint8 ``[block][block_bytes]`` (Model.kv_views()).
 
         out: an array in staging that they are written to, large enough; without it they come in a
-        message, and the result is read-only. NotFound, Stale, Busy, Overloaded.
+        message. Invalid: an unfilled sequence. NotFound, Stale, Busy, Overloaded.
         """
         at = None if out is None else self._staging.offset_of(out)
         if out is not None and at is None:

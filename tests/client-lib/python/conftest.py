@@ -29,11 +29,12 @@ def build_folder() -> Path:
     folder = Path(os.environ.get("KVPOOLD_BUILD") or ROOT / "build")
     if not (folder / "daemon" / "kvpoold").exists():
         raise RuntimeError(f"no kvpoold in {folder}: build it, or set KVPOOLD_BUILD")
+    os.environ.setdefault("KVPOOL_LIBRARY", str(folder / "client-lib" / "libkvpool.so"))
     return folder
 
 
 def _die_with_parent() -> None:
-    """Whatever ends a test ends its daemon (PR_SET_PDEATHSIG)."""
+    """Whatever ends a test (the thread that starts it) ends its daemon: PR_SET_PDEATHSIG."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
@@ -52,6 +53,7 @@ class Daemon:
             "page-bytes": "64KiB",
             "watermark-pages": 0,
             "http": False,
+            "drain": "200ms",
             "tenants": [
                 {"name": "me", "uids": [os.getuid()]},
                 {"name": "you", "token-file": str(token)},
@@ -61,7 +63,11 @@ class Daemon:
         self.config = self.folder / "kvpoold.yaml"
         self.config.write_text(json.dumps(config))  # JSON is YAML
         self.process: subprocess.Popen[bytes] | None = None
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.finish()
+            raise
 
     @property
     def run(self) -> Path:
@@ -146,3 +152,7 @@ def toy_model(**changes: object) -> kvpool.Model:
         **changes,
     }
     return kvpool.Model(**words)  # type: ignore[arg-type]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--examples", type=int, default=300, help="of the state machine")
