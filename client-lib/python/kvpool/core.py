@@ -7,6 +7,7 @@ asyncio face calls turn() whenever one of descriptors() is readable.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import time
@@ -74,7 +75,7 @@ class Pending(Generic[T]):
         self.id = id_
         self._value: T | None = None
         self._error: BaseException | None = None
-        self.is_done = False
+        self.is_done = self._is_on_ring = False
         self._on_done: Callable[[], None] | None = None
 
     def result(self) -> T:
@@ -166,6 +167,8 @@ class Core:
         self._batch: list[Pending[Any]] = []
         self._batch_bytes = 0
         self._serial = 0
+        # With one CPU to spin is to keep the daemon from its work.
+        self._spin = self.options["spin"] if len(os.sched_getaffinity(0)) > 1 else 0
         self._arenas: dict[int, tuple[Pending[Any], wire.Reply]] = {}
         self._late: dict[int, list[Any]] = {}  # what attends that timed out still occupy, by step
 
@@ -273,7 +276,8 @@ class Core:
         self._serial += 1
         id_ = self._serial << 1 | (HAS_FRAME if call.wants_frame else 0)
         pending = Pending(self, call, id_, time.monotonic() + timeout + GRACE)
-        if not self._by_ring(pending):
+        pending._is_on_ring = self._by_ring(pending)
+        if not pending._is_on_ring:
             call.request.id, call.request.deadline_ms = id_, max(1, int(timeout * 1000))
             self._by_message(pending)
         self._outstanding[id_] = pending
@@ -315,13 +319,18 @@ class Core:
         """What can be had without waiting: how many answers. Disconnects where the daemon did."""
         num = 0
         try:
-            while self.rings and (completion := self.rings.receive()):
-                self._complete(completion)
-                num += 1
+            num += self._take_completions()
             while self._socket and self._message():
                 num += 1
         except (OSError, zmq.ZMQError):  # no protocol any more
             self.close()
+        return num
+
+    def _take_completions(self) -> int:
+        num = 0
+        while self.rings and (completion := self.rings.receive()):
+            self._complete(completion)
+            num += 1
         return num
 
     def _message(self) -> bool:
@@ -417,9 +426,10 @@ class Core:
     def wait(self, pending: Pending[Any]) -> None:
         """Until it is resolved."""
         self.flush()
-        if self.rings and self.rings.outstanding and pending._call.ring:
-            self.rings.spin(self.options["spin"])
-        self.take_in()
+        if pending._is_on_ring and self.rings and self.rings.spin(self._spin):
+            # The socket costs as much as a ring's round trip: it has its turn below.
+            with contextlib.suppress(OSError):  # which comes again there
+                self._take_completions()
         while not pending.is_done:
             timeout = self.turn()
             if pending.is_done or not self.is_connected:
@@ -434,4 +444,4 @@ class Core:
         if self.session:
             items += [(self.session.socket.fileno(), zmq.POLLIN)]
             items += [(self.session.own_event, zmq.POLLIN)]
-        zmq.zmq_poll(items, -1 if timeout is None else int(timeout * 1000) + 1)
+        zmq.zmq_poll(items, -1 if timeout is None else math.ceil(timeout * 1000))

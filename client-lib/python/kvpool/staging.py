@@ -8,6 +8,7 @@ back. It stays readable after the session ended, for as long as somebody has it.
 from __future__ import annotations
 
 import bisect
+import math
 import mmap
 from collections import deque
 from typing import Any
@@ -49,7 +50,7 @@ class Staging:
     def take(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float32) -> NDArray[Any]:
         """A new array in staging, with whatever was there before. MemoryError: no room for it."""
         wanted = np.dtype(dtype)
-        num_bytes = int(np.prod(shape, dtype=np.int64)) * wanted.itemsize
+        num_bytes = math.prod(shape if isinstance(shape, tuple) else (shape,)) * wanted.itemsize
         if num_bytes == 0:
             return np.empty(shape, wanted)
         offset = self._find(-(-num_bytes // ALIGNMENT) * ALIGNMENT)

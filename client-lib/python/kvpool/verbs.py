@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
@@ -412,8 +411,8 @@ class EngineVerbs(Face):
         soft_cap c > 0: a score s becomes c * tanh(s / c); sinks: float32 ``[q_head]``.
         NotFound (no such step), Invalid.
         """
-        call = self._attend(step, layer, (q, k, v), out, (scale, soft_cap), sinks, False)
-        return replace(call.then(lambda both: both[0]), timeout=timeout)
+        call = self._attend(step, layer, (q, k, v), out, (scale, soft_cap), sinks, False, timeout)
+        return call.then(lambda both: both[0])
 
     @verb
     def attend_lse(
@@ -431,8 +430,7 @@ class EngineVerbs(Face):
         timeout: float | None = None,
     ) -> Call[tuple[NDArray[Any], NDArray[np.float32]]]:
         """As attend(); returns also the natural logarithm of each row's sum: float32 ``[row][q_head]``."""
-        call = self._attend(step, layer, (q, k, v), out, (scale, soft_cap), sinks, True)
-        return replace(call, timeout=timeout)
+        return self._attend(step, layer, (q, k, v), out, (scale, soft_cap), sinks, True, timeout)
 
     @verb
     def end_step(
@@ -495,6 +493,7 @@ class EngineVerbs(Face):
         factors: tuple[float, float],
         sinks: NDArray[np.float32] | None,
         want_lse: bool,
+        timeout: float | None,
     ) -> Call[tuple[NDArray[Any], NDArray[np.float32]]]:
         staging, dtype = self._staging, dtype_code(qkv[0].dtype)
         shapes = step.shapes()
@@ -543,7 +542,9 @@ class EngineVerbs(Face):
             step.attended(layer)
             return result, lse
 
-        return Call(wire.Request(attend=wanted), decode, ring=ring, keep=keep, step=step.handle)
+        return Call(
+            wire.Request(attend=wanted), decode, timeout, ring=ring, keep=keep, step=step.handle
+        )
 
 
 def _stats(answer: Answer) -> dict[str, Any]:

@@ -56,26 +56,33 @@ def test_each_face_has_its_types(tmp_path: Path) -> None:
     assert '"Operator" has no attribute "fork"' in said[5]
 
 
-@pytest.mark.parametrize("where", ["help", "README"])
-def test_the_examples_run(daemon: Daemon, where: str) -> None:
-    """Of help(kvpool), and of README.md."""
-    text = (kvpool.__doc__ or "") if where == "help" else (ROOT / "README.md").read_text()
-    found = re.search(r"^( *)(import numpy as np\n.*?)\n\n(?! )", text, re.DOTALL | re.MULTILINE)
-    if where == "README" and found is None:
-        found = re.search(r"```python()\n(import numpy.*?)```", text, re.DOTALL)
-    if where == "README" and found is None:
-        pytest.skip("README.md has no example yet")
+def test_the_example_of_help_runs(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = re.search(r"^    import numpy as np\n.*?\n\n(?! )", kvpool.__doc__ or "", re.DOTALL | re.MULTILINE)  # fmt: skip
     assert found
-    example = textwrap.dedent(found[1] + found[2])
     names = {
         "tokens": list(range(20)),
         "q": np.zeros((20, 4, 64), np.float32),
         "k": np.zeros((20, 2, 64), np.float32),
         "v": np.ones((20, 2, 64), np.float32),
     }
-    os.environ["KVPOOL_DIR"] = str(daemon.run)
-    exec(example, names)  # noqa: S102 - our own words
-    assert (names["out"] == 1).all()
+    monkeypatch.setenv("KVPOOL_DIR", str(daemon.run))
+    exec(textwrap.dedent(found[0]), names)  # noqa: S102 - our own words
+    assert np.allclose(names["out"], 1)
+
+
+def test_the_example_of_the_readme_runs_and_finds_what_it_cached(daemon: Daemon) -> None:
+    example = (PACKAGE / "example.py").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert not blocks or blocks == [example]
+    for found in (0, 32):
+        run = subprocess.run(
+            [sys.executable, "-c", example],
+            env={**os.environ, "KVPOOL_DIR": str(daemon.run)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert run.stdout == f"{found} of 40 tokens were cached\n"
 
 
 def test_every_name_is_documented() -> None:
