@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, TypedDict, TypeVar
 
 import zmq
+from google.protobuf.message import DecodeError
 
 from . import wire
 from .errors import Disconnected, KvpoolError, Overloaded, Timeout, error_of
@@ -322,7 +323,7 @@ class Core:
             num += self._take_completions()
             while self._socket and self._message():
                 num += 1
-        except (OSError, zmq.ZMQError):  # no protocol any more
+        except (OSError, zmq.ZMQError, DecodeError):  # no protocol any more
             self.close()
         return num
 
@@ -343,6 +344,9 @@ class Core:
         batch = wire.ReplyBatch.FromString(frames[0].bytes)
         data = iter(frames[1:])
         for reply in batch.replies:
+            if reply.id == 0:
+                self._refuse(reply)
+                continue
             frame = next(data, None) if reply.id & HAS_FRAME and not reply.status else None
             self._reply(reply, frame)
         return True
@@ -357,6 +361,12 @@ class Core:
             return
         del self._outstanding[reply.id]
         pending._resolve(Answer(reply, frame.buffer if frame is not None else None))
+
+    def _refuse(self, reply: wire.Reply) -> None:
+        """One message was refused as a whole, and nothing says which: none of them is answered."""
+        for pending in [p for p in self._outstanding.values() if not p._is_on_ring]:
+            del self._outstanding[pending.id]
+            pending._resolve(error_of(reply.status, reply.message))
 
     def _match_arenas(self) -> None:
         """An arena's reply and its descriptor come in any order."""

@@ -24,8 +24,12 @@ class KvpoolError(Exception):
         super().__init__(message or self.text)
         self.status = self.code if status is None else status
 
-    def __init_subclass__(cls, code: int, text: str, may_retry: bool = False) -> None:
+    def __init_subclass__(
+        cls, code: int | None = None, text: str = "", may_retry: bool = False
+    ) -> None:
         super().__init_subclass__()
+        if code is None:
+            return  # an engine's own, of one of these
         cls.code, cls.text, cls.may_retry = code, text, may_retry
         cls.__doc__ = text
         ERRORS[code] = cls

@@ -75,15 +75,14 @@ class Session:
         packet = hello.packet()
         self.arenas: dict[int, ArenaPacket] = {}
         self.daemon_event = self.own_event = -1
+        self.boot_id = self.token = b""
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self.socket.settimeout(timeout)
             try:
                 self.socket.connect(str(directory / "session.sock"))
                 self.socket.send(packet)
-                answer, descriptors, _, _ = socket.recv_fds(
-                    self.socket, MAX_PACKET, MAX_DESCRIPTORS
-                )
+                answer, descriptors = self._receive()
             except OSError as error:
                 if isinstance(error, PermissionError):
                     raise Denied(f"{directory}: {error.strerror}") from error
@@ -93,6 +92,18 @@ class Session:
         except BaseException:
             self.close()
             raise
+
+    def _receive(self) -> tuple[bytes, list[int]]:
+        """One packet. Descriptors are not for programs that we start (recv_fds() has no such flag)."""
+        room, flags = socket.CMSG_SPACE(4 * MAX_DESCRIPTORS), socket.MSG_CMSG_CLOEXEC
+        packet, controls, _, _ = self.socket.recvmsg(MAX_PACKET, room, flags)
+        descriptors = [
+            fd
+            for level, kind, data in controls
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+            for (fd,) in struct.iter_unpack("i", data[: len(data) // 4 * 4])
+        ]
+        return packet, descriptors
 
     def _answer(self, packet: bytes, descriptors: list[int]) -> None:
         magic = struct.unpack_from("<I", packet)[0] if len(packet) >= 8 else 0
@@ -130,9 +141,7 @@ class Session:
         """Takes in what came, without waiting. False: the daemon closed the session."""
         while True:
             try:
-                packet, descriptors, _, _ = socket.recv_fds(
-                    self.socket, MAX_PACKET, MAX_DESCRIPTORS
-                )
+                packet, descriptors = self._receive()
             except BlockingIOError:
                 return True
             except OSError:
@@ -161,3 +170,7 @@ class Session:
                 with contextlib.suppress(OSError):
                     os.close(fd)
         self.daemon_event = self.own_event = -1
+
+    def __del__(self) -> None:
+        if hasattr(self, "socket"):
+            self.close()
