@@ -174,7 +174,7 @@ def test_arriving_is_waited_for(daemon: Daemon, pool: kvpool.Pool, model: kvpool
         with pytest.raises(kvpool.Timeout):
             second.wait_arriving(prompt(model), timeout=0.05)
         waiting = second.later.wait_arriving(prompt(model))
-        second.later.flush()
+        second.stats()  # one behind the other: now it waits there
         pool.write(1, blocks_of(1, 3))
         pool.fill(1)
         assert not waiting.is_done
