@@ -59,17 +59,21 @@ from .model import (
     bf16_from_f32,
     f32_from_bf16,
 )
+from .operator_verbs import OperatorVerbs
 from .pool import AsyncOperator, AsyncPool, Later, Operator, Pool
 from .staging import Staging
 from .step import Shapes, Step
-from .verbs import EngineVerbs, OperatorVerbs
+from .verbs import EngineVerbs
 
 __all__ = [
+    "BF16",
+    "F16",
+    "F32",
+    "OPAQUE",
     "Arena",
     "AsyncOperator",
     "AsyncPool",
     "Attachment",
-    "BF16",
     "Busy",
     "Cancelled",
     "Denied",
@@ -78,8 +82,6 @@ __all__ = [
     "EngineVerbs",
     "Exists",
     "Extra",
-    "F16",
-    "F32",
     "Failed",
     "Invalid",
     "KvpoolError",
@@ -94,7 +96,6 @@ __all__ = [
     "NeverFits",
     "NoBlocks",
     "NotFound",
-    "OPAQUE",
     "Operator",
     "OperatorVerbs",
     "Options",

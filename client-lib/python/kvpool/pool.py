@@ -12,10 +12,12 @@ from typing import Any, Self, TypeVar, Unpack
 from . import wire
 from .core import Call, Core, Options, Pending
 from .errors import Disconnected, KvpoolError
+from .face import Async, Deferred, Face, Plain
 from .model import Model, Tokens
+from .operator_verbs import OperatorVerbs
 from .staging import Staging
 from .step import Step
-from .verbs import Async, Deferred, EngineVerbs, Face, OperatorVerbs, Plain
+from .verbs import EngineVerbs
 
 T = TypeVar("T")
 

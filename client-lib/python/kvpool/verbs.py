@@ -1,22 +1,18 @@
-"""Every verb, once: what is sent, and what its answer means. Faces (pool.py) say how one waits.
-
-A verb is written as a method that returns a Call. Read through a plain face it becomes a method that
-returns the result, through an asyncio face a coroutine function, through a deferred face a method
-that returns a Pending.
-"""
+"""Every verb of engines, once: what is sent, and what its answer means. face.py says how it is read."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import rings, wire
 from .arena import Arena
-from .core import Answer, Call, Core, Pending
+from .core import Answer, Call, Pending
+from .face import Face, verb
 from .model import (
     DTYPES,
     F32,
@@ -33,66 +29,8 @@ from .model import (
 from .staging import Staging
 from .step import Step
 
-P = ParamSpec("P")
-T = TypeVar("T")
 
-
-class Face:
-    """One way to wait for answers."""
-
-    _core: Core
-
-
-class Plain(Face):
-    """A verb returns its result, or raises."""
-
-    def _run(self, call: Call[T]) -> T:
-        return self._core.submit(call).result()
-
-
-class Async(Face):
-    """A verb is awaited."""
-
-    async def _run(self, call: Call[T]) -> T:
-        raise NotImplementedError
-
-
-class Deferred(Face):
-    """A verb is sent, and its result is asked for later."""
-
-    def _run(self, call: Call[T]) -> Pending[T]:
-        return self._core.submit(call)
-
-
-class verb(Generic[P, T]):  # noqa: N801 - a decorator
-    """Makes a method that builds a Call into one that does what its face does with calls."""
-
-    def __init__(self, build: Callable[Concatenate[Any, P], Call[T]]) -> None:
-        self._build = build
-        self.__doc__ = build.__doc__
-
-    @overload
-    def __get__(self, face: None, owner: type) -> Callable[Concatenate[Any, P], Call[T]]: ...
-    @overload
-    def __get__(self, face: Plain, owner: type) -> Callable[P, T]: ...
-    @overload
-    def __get__(self, face: Async, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
-    @overload
-    def __get__(self, face: Deferred, owner: type) -> Callable[P, Pending[T]]: ...
-    def __get__(self, face: Any, owner: type) -> Any:
-        if face is None:
-            return self._build
-        build, run = self._build, face._run
-
-        def bound(*args: Any, **kwargs: Any) -> Any:
-            return run(build(face, *args, **kwargs))
-
-        bound.__doc__, bound.__name__ = build.__doc__, build.__name__
-        bound.__wrapped__ = build.__get__(face)  # type: ignore[attr-defined]
-        return bound
-
-
-def _nothing(answer: Answer) -> None:
+def nothing(answer: Answer) -> None:
     pass
 
 
@@ -281,13 +219,13 @@ class EngineVerbs(Face):
     def release(self, sequence: int, *, timeout: float | None = None) -> Call[None]:
         """Ends a sequence; what is published stays cached. NotFound, Busy; Invalid in a step."""
         wanted = wire.SequenceRef(sequence=sequence)
-        return Call(wire.Request(release=wanted), _nothing, timeout)
+        return Call(wire.Request(release=wanted), nothing, timeout)
 
     @verb
     def preempt(self, sequence: int, *, timeout: float | None = None) -> Call[None]:
         """Lets go of the blocks, keeps the tokens. NotFound, Busy; Invalid in a step."""
         wanted = wire.SequenceRef(sequence=sequence)
-        return Call(wire.Request(preempt=wanted), _nothing, timeout)
+        return Call(wire.Request(preempt=wanted), nothing, timeout)
 
     # ---- whole blocks
 
@@ -316,7 +254,7 @@ class EngineVerbs(Face):
             offset=at or 0,
         )
         frame = None if at is not None else np.ascontiguousarray(blocks).tobytes()
-        return Call(wire.Request(write=wanted), _nothing, timeout, frame, keep=[blocks])
+        return Call(wire.Request(write=wanted), nothing, timeout, frame, keep=[blocks])
 
     @verb
     def read(
@@ -351,9 +289,7 @@ class EngineVerbs(Face):
             found: NDArray[np.uint8] = np.frombuffer(where, np.uint8, answer.reply.data.num_bytes)
             return found.reshape(num_blocks, -1)
 
-        return Call(
-            wire.Request(read=wanted), decode, timeout, wants_frame=out is None, keep=[out]
-        )
+        return Call(wire.Request(read=wanted), decode, timeout, wants_frame=out is None, keep=[out])
 
     # ---- steps
 
@@ -459,12 +395,12 @@ class EngineVerbs(Face):
     @verb
     def cancel(self, pending: Pending[Any], *, timeout: float | None = None) -> Call[None]:
         """Resolves an outstanding request with Cancelled. NotFound: it was answered."""
-        return Call(wire.Request(cancel=wire.Cancel(request=pending.id)), _nothing, timeout)
+        return Call(wire.Request(cancel=wire.Cancel(request=pending.id)), nothing, timeout)
 
     @verb
     def stats(self, *, timeout: float | None = None) -> Call[dict[str, Any]]:
         """Your tenant's numbers, by name (proto/README.md, section 8)."""
-        return Call(wire.Request(stats=wire.StatsRequest()), _stats, timeout)
+        return Call(wire.Request(stats=wire.StatsRequest()), stats_of, timeout)
 
     # ---- what they are made of
 
@@ -547,7 +483,7 @@ class EngineVerbs(Face):
         )
 
 
-def _stats(answer: Answer) -> dict[str, Any]:
+def stats_of(answer: Answer) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(answer.reply.stats.json)
     return found
 
@@ -584,109 +520,3 @@ def _step_entry(
     keep.append(memory)
     head = (id_, rings.STEP, 0, 0, len(rows), 0, 0, start)
     return rings.SUBMISSION.pack(*head, *[0] * 6, 0.0, 0.0)
-
-
-class OperatorVerbs(Face):
-    """What operators ask. All may raise Timeout, Failed, Disconnected, and what is said."""
-
-    @verb
-    def status(self, *, timeout: float | None = None) -> Call[dict[str, Any]]:
-        """The daemon as a whole (proto/README.md, section 8, like all that is listed)."""
-        return _list("status", timeout)
-
-    @verb
-    def models(self, *, timeout: float | None = None) -> Call[list[dict[str, Any]]]:
-        """Every registered model."""
-        return _list("models", timeout)
-
-    @verb
-    def tenants(self, *, timeout: float | None = None) -> Call[list[dict[str, Any]]]:
-        """Every tenant, and what it holds."""
-        return _list("tenants", timeout)
-
-    @verb
-    def domains(self, *, timeout: float | None = None) -> Call[list[dict[str, Any]]]:
-        """Every shared domain, and what it holds."""
-        return _list("domains", timeout)
-
-    @verb
-    def sessions(self, *, timeout: float | None = None) -> Call[list[dict[str, Any]]]:
-        """Every session."""
-        return _list("sessions", timeout)
-
-    @verb
-    def stats(self, *, timeout: float | None = None) -> Call[dict[str, Any]]:
-        """All numbers, by name."""
-        return Call(wire.Request(stats=wire.StatsRequest()), _stats, timeout)
-
-    @verb
-    def drain(self, *, undo: bool = False, timeout: float | None = None) -> Call[None]:
-        """No new sequences, sessions or models; undo: again."""
-        return Call(wire.Request(drain=wire.Drain(undo=undo)), _nothing, timeout)
-
-    @verb
-    def clear(
-        self, domain: str = "", model: str = "", *, timeout: float | None = None
-    ) -> Call[None]:
-        """Forgets what is cached of a domain and a model (empty: all), durably. NotFound."""
-        return Call(wire.Request(clear=wire.Clear(domain=domain, model=model)), _nothing, timeout)
-
-    @verb
-    def set_quota(
-        self,
-        payer: str,
-        *,
-        guarantee_bytes: int = 0,
-        limit_bytes: int | None = None,
-        weight: int = 0,
-        timeout: float | None = None,
-    ) -> Call[None]:
-        """Of a tenant or domain, all three at once; limit None: no limit; weight 0: 1. NotFound."""
-        wanted = wire.SetQuota(
-            payer=payer,
-            guarantee_bytes=guarantee_bytes,
-            has_limit=limit_bytes is not None,
-            limit_bytes=limit_bytes or 0,
-            weight=weight,
-        )
-        return Call(wire.Request(set_quota=wanted), _nothing, timeout)
-
-    @verb
-    def create_domain(
-        self,
-        name: str,
-        *,
-        readers: Iterable[str] = (),
-        fillers: Iterable[str] = (),
-        guarantee_bytes: int = 0,
-        limit_bytes: int | None = None,
-        weight: int = 0,
-        timeout: float | None = None,
-    ) -> Call[None]:
-        """A shared domain; readers, fillers: names of tenants. Exists, NotFound, Limit."""
-        wanted = wire.CreateDomain(
-            name=name,
-            readers=readers,
-            fillers=fillers,
-            guarantee_bytes=guarantee_bytes,
-            has_limit=limit_bytes is not None,
-            limit_bytes=limit_bytes or 0,
-            weight=weight,
-        )
-        return Call(wire.Request(create_domain=wanted), _nothing, timeout)
-
-    @verb
-    def kick(self, session: int, *, timeout: float | None = None) -> Call[None]:
-        """Ends a session. NotFound."""
-        return Call(wire.Request(kick=wire.Kick(session=session)), _nothing, timeout)
-
-    @verb
-    def shutdown(self, *, forget: bool = False, timeout: float | None = None) -> Call[None]:
-        """Orderly end; forget: what is cached is not kept for the next start."""
-        return Call(wire.Request(shutdown=wire.Shutdown(forget=forget)), _nothing, timeout)
-
-
-def _list(what: str, timeout: float | None) -> Call[Any]:
-    return Call(
-        wire.Request(list=wire.List(what=what)), lambda a: json.loads(a.reply.list.json), timeout
-    )

@@ -8,7 +8,9 @@ from importlib.resources import files
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-_set = descriptor_pb2.FileDescriptorSet.FromString(files(__package__).joinpath("wire.binpb").read_bytes())
+_set = descriptor_pb2.FileDescriptorSet.FromString(
+    files(__package__).joinpath("wire.binpb").read_bytes()
+)
 _pool = descriptor_pool.DescriptorPool()
 for _file in _set.file:
     for _name, _descriptor in _pool.AddSerializedFile(

@@ -81,7 +81,9 @@ def work(pipe: Connection, fds: socket.socket, directory: str, model: kvpool.Mod
         pipe.recv()
 
 
-def test_a_further_process_maps_what_the_session_opened(daemon: Daemon, model: kvpool.Model) -> None:
+def test_a_further_process_maps_what_the_session_opened(
+    daemon: Daemon, model: kvpool.Model
+) -> None:
     ours, theirs = socket.socketpair()
     spawn = multiprocessing.get_context("spawn")
     pipe, end = spawn.Pipe()

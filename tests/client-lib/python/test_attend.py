@@ -25,7 +25,9 @@ def draw(seed: int, *shape: int) -> NDArray[np.float32]:
     return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
 
 
-def begin(pool: kvpool.Pool, model: kvpool.Model, num_tokens: int, sequence: int = 1) -> kvpool.Step:
+def begin(
+    pool: kvpool.Pool, model: kvpool.Model, num_tokens: int, sequence: int = 1
+) -> kvpool.Step:
     pool.register_model(model)
     tokens = range(num_tokens)
     pool.allocate(sequence, kvpool.Prompt(model, list(tokens)), unfilled=True)

@@ -45,7 +45,9 @@ class Fake:
         os.ftruncate(staging, 45056 + (1 << 20))
         fds = [staging, *(os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2))]
         head = struct.pack("<IHH16s16s", 0x4B565057, 1, 0, b"b" * 16, b"t" * 16)
-        tail = struct.pack("<QQ128s", 77, 45056 + (1 << 20), f"ipc://{self.folder}/request".encode())
+        tail = struct.pack(
+            "<QQ128s", 77, 45056 + (1 << 20), f"ipc://{self.folder}/request".encode()
+        )
         socket.send_fds(self.connection, [head + tail], fds)
         for fd in fds:
             os.close(fd)
@@ -146,7 +148,9 @@ def test_what_nobody_asked_is_dropped(pool: kvpool.Pool, fake: Fake) -> None:
     (pending,) = ask(pool)
     batch, _ = fake.take()
     (request,) = batch.requests
-    fake.say([wire.Reply(id=12345678), wire.Reply(id=request.id), wire.Reply(id=request.id, status=1)])
+    fake.say(
+        [wire.Reply(id=12345678), wire.Reply(id=request.id), wire.Reply(id=request.id, status=1)]
+    )
     pending.result()
 
 

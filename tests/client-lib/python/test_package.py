@@ -47,7 +47,9 @@ def test_each_face_has_its_types(tmp_path: Path) -> None:
         kvpool.Operator().fork(1, 2)
         """)
     )
-    said = [re.sub(r"^.*?: (error|note): ", "", line) for line in mypy(tmp_path / "use.py").splitlines()]
+    said = [
+        re.sub(r"^.*?: (error|note): ", "", line) for line in mypy(tmp_path / "use.py").splitlines()
+    ]
     assert said[0] == 'Revealed type is "kvpool.model.State"'
     assert said[1] == 'Revealed type is "typing.Coroutine[Any, Any, kvpool.model.State]"'
     assert said[2] == 'Revealed type is "kvpool.model.State"'

@@ -1,6 +1,7 @@
 """staging.py: memory comes and goes with the arrays that lie in it."""
 
 import gc
+import itertools
 import mmap
 import random
 
@@ -80,7 +81,7 @@ def test_random_takes_never_meet(staging: Staging) -> None:
         except MemoryError:
             assert taken
         spans = sorted((staging.offset_of(a) or 0, a.size) for a in taken)
-        for (offset, size), (following, _) in zip(spans, spans[1:], strict=False):
+        for (offset, size), (following, _) in itertools.pairwise(spans):
             assert offset + size <= following
         assert staging.num_free() == DATA - sum(-(-a.size // 64) * 64 for a in taken)
     taken.clear()
