@@ -7,7 +7,7 @@ import os
 import socket
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +65,7 @@ class Arena:
             os.close(self.fd)
             self.fd = -1
 
-    def __enter__(self) -> Arena:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -100,7 +100,7 @@ class Attachment:
         """May be repeated."""
         self._session.close()
 
-    def __enter__(self) -> Attachment:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

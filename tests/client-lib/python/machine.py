@@ -317,7 +317,7 @@ class PoolMachine(RuleBasedStateMachine):
             if outcome == "early":
                 self.must(kvpool.Invalid, lambda: pool.end_step(step))
             for name in rows:  # in a step
-                self.must(kvpool.Invalid, lambda name=name: pool.preempt(name))
+                self.must(kvpool.Invalid, functools.partial(pool.preempt, name))
             pool.end_step(step, abandon=True)
             return
         self.must(kvpool.NotFound, lambda: pool.end_step(step))

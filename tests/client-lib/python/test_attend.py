@@ -155,7 +155,11 @@ def test_wrong_tensors_are_refused_before_anything_is_sent(
     pool: kvpool.Pool, change: dict[str, Any], words: str
 ) -> None:
     step = begin(pool, one_layer(), 4)
-    tensors = {"q": draw(1, 4, 4, 16), "k": draw(2, 4, 2, 16), "v": draw(3, 4, 2, 16)}
+    tensors: dict[str, Any] = {
+        "q": draw(1, 4, 4, 16),
+        "k": draw(2, 4, 2, 16),
+        "v": draw(3, 4, 2, 16),
+    }
     with pytest.raises(ValueError, match=words):
         pool.attend(step, 0, **{**tensors, **change})
     assert step.missing == {0}

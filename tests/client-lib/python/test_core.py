@@ -106,7 +106,7 @@ def test_no_message_is_over_the_cap(pool: kvpool.Pool, fake: Fake) -> None:
     for i in range(10):
         pool.later.append(i, range(1 << 18))  # 1 MiB each
     pool.later.flush()
-    sizes = []
+    sizes: list[int] = []
     while sum(sizes) < 10:
         _, body = fake.router.recv_multipart()
         assert len(body) <= 8 << 20

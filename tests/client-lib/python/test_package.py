@@ -9,6 +9,7 @@ import sys
 import tarfile
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import kvpool
 import numpy as np
@@ -30,6 +31,10 @@ def mypy(*words: str | Path) -> str:
 
 def test_the_package_is_strictly_typed() -> None:
     assert "Success" in mypy("-p", "kvpool")
+
+
+def test_these_tests_are_too() -> None:
+    assert "Success" in mypy(*Path(__file__).parent.glob("*.py"))
 
 
 def test_each_face_has_its_types(tmp_path: Path) -> None:
@@ -61,7 +66,7 @@ def test_each_face_has_its_types(tmp_path: Path) -> None:
 def test_the_example_of_help_runs(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     found = re.search(r"^    import numpy as np\n.*?\n\n(?! )", kvpool.__doc__ or "", re.DOTALL | re.MULTILINE)  # fmt: skip
     assert found
-    names = {
+    names: dict[str, Any] = {
         "tokens": list(range(20)),
         "q": np.zeros((20, 4, 64), np.float32),
         "k": np.zeros((20, 2, 64), np.float32),

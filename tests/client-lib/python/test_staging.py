@@ -71,7 +71,8 @@ def test_put_copies_only_what_lies_elsewhere(staging: Staging) -> None:
 
 
 def test_random_takes_never_meet(staging: Staging) -> None:
-    draw, taken = random.Random(1), []
+    draw = random.Random(1)
+    taken: list[np.ndarray] = []
     for _ in range(3000):
         if taken and draw.random() < 0.5:
             del taken[draw.randrange(len(taken))]
