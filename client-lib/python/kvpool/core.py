@@ -342,6 +342,9 @@ class Core:
         except zmq.Again:
             return False
         batch = wire.ReplyBatch.FromString(frames[0].bytes)
+        if self.session and batch.boot_id and batch.boot_id != self.session.boot_id:
+            self.close()  # another daemon, to which ZeroMQ connected again by itself
+            return False
         data = iter(frames[1:])
         for reply in batch.replies:
             if reply.id == 0:

@@ -163,6 +163,19 @@ def test_a_message_that_is_refused_as_a_whole(pool: kvpool.Pool, fake: Fake) -> 
             each.result()
 
 
+def test_another_boot_id_is_another_daemon(pool: kvpool.Pool, fake: Fake) -> None:
+    """ZeroMQ connected again before the end of the session was seen: no Stale of the new one."""
+    first, second = ask(pool, 2)
+    batch, _ = fake.take()
+    replies = [wire.Reply(id=r.id, status=8 * i) for i, r in enumerate(batch.requests)]
+    fake.raw(wire.ReplyBatch(boot_id=b"b" * 16, replies=replies[:1]).SerializeToString())
+    first.result()
+    fake.raw(wire.ReplyBatch(boot_id=b"c" * 16, replies=replies[1:]).SerializeToString())
+    with pytest.raises(kvpool.Disconnected):
+        second.result()
+    assert not pool.is_connected
+
+
 def test_a_status_of_a_newer_daemon(pool: kvpool.Pool, fake: Fake) -> None:
     (pending,) = ask(pool)
     batch, _ = fake.take()
