@@ -59,9 +59,9 @@ class Call(Generic[T]):
     ring: Callable[[int], bytes | None] | None = None
     """Gives the submission of an id; None: this one has to go by message."""
     keep: list[Any] = field(default_factory=list)
-    """What must stay where it is until the answer: arrays in staging."""
+    """What must stay where it is until the answer, however late: arrays in staging."""
     step: int = 0
-    """Of an attend: its arrays are the daemon's until the step ends, whatever happens."""
+    """Of an attend: if there is no answer, its arrays are the daemon's until the step ends."""
 
     def then(self, change: Callable[[T], U]) -> Call[U]:
         """The same call, with another result."""
@@ -171,7 +171,7 @@ class Core:
         # With one CPU to spin is to keep the daemon from its work.
         self._spin = self.options["spin"] if len(os.sched_getaffinity(0)) > 1 else 0
         self._arenas: dict[int, tuple[Pending[Any], wire.Reply]] = {}
-        self._late: dict[int, list[Any]] = {}  # what attends that timed out still occupy, by step
+        self._late: dict[int, Call[Any]] = {}  # given up, by id: what they keep is still in use
 
     # ---- connecting
 
@@ -224,8 +224,12 @@ class Core:
                 if pause is None:
                     raise
                 time.sleep(pause)
-        for call in self.registrations():
-            self.submit(call).result()
+        try:
+            for call in self.registrations():
+                self.submit(call).result()
+        except BaseException:
+            self.close()  # without them handles are void
+            raise
 
     def registrations(self) -> list[Call[None]]:
         """What makes the models known to a new session, so that they can be used as before."""
@@ -357,7 +361,8 @@ class Core:
     def _reply(self, reply: wire.Reply, frame: Any) -> None:
         pending = self._outstanding.get(reply.id)
         if pending is None:
-            return  # it came too late
+            self._late.pop(reply.id, None)
+            return
         if pending._call.wants_arena and not reply.status:
             self._arenas[reply.arena.arena] = pending, reply
             self._match_arenas()
@@ -386,6 +391,7 @@ class Core:
     def _complete(self, completion: Completion) -> None:
         pending = self._outstanding.pop(completion.id, None)
         if pending is None:
+            self._late.pop(completion.id, None)
             return
         reply = wire.Reply(id=completion.id, status=completion.status)
         reply.step.step, reply.step.num_rows = completion.object, completion.value
@@ -395,13 +401,14 @@ class Core:
         now = time.monotonic()
         for pending in [p for p in self._outstanding.values() if p._expires <= now]:
             del self._outstanding[pending.id]
-            if pending._call.step:
-                self._late.setdefault(pending._call.step, []).extend(pending._call.keep)
+            if pending._call.keep:
+                self._late[pending.id] = replace(pending._call)
             pending._resolve(Timeout("no answer in time: it may have been carried out"))
 
     def step_ended(self, step: int) -> None:
-        """What its attends occupied is ours again."""
-        self._late.pop(step, None)
+        """What attends of it that were given up occupied is ours again."""
+        for id_ in [id_ for id_, call in self._late.items() if call.step == step]:
+            del self._late[id_]
 
     # ---- waiting
 

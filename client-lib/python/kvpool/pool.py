@@ -182,8 +182,12 @@ class _AsyncConnection(Async, _Connection):
         self._watched = self._core.descriptors()
         for fd in self._watched:
             asyncio.get_running_loop().add_reader(fd, self._turn)
-        for call in self._core.registrations():
-            await self._run(call)
+        try:
+            for call in self._core.registrations():
+                await self._run(call)
+        except BaseException:
+            await self.close()  # without them handles are void
+            raise
         return self
 
     reconnect = connect

@@ -345,7 +345,7 @@ class EngineVerbs(Face):
         ``[row][q_head][v_head_dim]``, lies in staging: out, if given (it may be q, if of that
         shape), else new memory, free again when you let go of it. scale 0: 1 / sqrt(k_head_dim);
         soft_cap c > 0: a score s becomes c * tanh(s / c); sinks: float32 ``[q_head]``.
-        NotFound (no such step), Invalid.
+        NotFound (no such step), Invalid. MemoryError: staging has no room for a copy.
         """
         call = self._attend(step, layer, (q, k, v), out, (scale, soft_cap), sinks, False, timeout)
         return call.then(lambda both: both[0])
@@ -476,6 +476,8 @@ class EngineVerbs(Face):
 
         def decode(answer: Answer) -> tuple[NDArray[Any], NDArray[np.float32]]:
             step.attended(layer)
+            if step.is_ended:
+                self._core.step_ended(step.handle)
             return result, lse
 
         return Call(

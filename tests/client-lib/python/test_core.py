@@ -15,6 +15,7 @@ from typing import Any
 
 import kvpool
 import kvpool.core
+import numpy as np
 import pytest
 import zmq
 from conftest import toy_model
@@ -117,7 +118,6 @@ def test_no_message_is_over_the_cap(pool: kvpool.Pool, fake: Fake) -> None:
 
 
 def test_data_frames_follow_in_order(pool: kvpool.Pool, fake: Fake) -> None:
-    import numpy as np
 
     for i in range(3):
         pool.later.write(i, np.full((1, 8), i, np.uint8))
@@ -203,7 +203,6 @@ def test_a_late_data_frame_is_not_another_ones(
 def test_what_an_attend_that_timed_out_occupies_stays_taken(
     pool: kvpool.Pool, fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import numpy as np
 
     monkeypatch.setattr(kvpool.core, "GRACE", 0.0)
     step = kvpool.Step(5, 1, toy_model(num_layers=2))
@@ -221,6 +220,49 @@ def test_what_an_attend_that_timed_out_occupies_stays_taken(
     fake.say([wire.Reply(id=fake.take()[0].requests[0].id)])
     pending.result()
     assert pool.staging.num_free() == pool.staging.num_bytes
+
+
+def test_what_a_read_that_timed_out_is_written_to_stays_taken_until_it_is(
+    pool: kvpool.Pool, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    monkeypatch.setattr(kvpool.core, "GRACE", 0.0)
+    with pytest.raises(kvpool.Timeout):
+        pool.read(1, 1, out=pool.staging.take(8192, np.uint8), timeout=0.01)
+    gc.collect()
+    assert pool.staging.num_free() == pool.staging.num_bytes - 8192
+    monkeypatch.setattr(kvpool.core, "GRACE", 1.0)
+    (pending,) = ask(pool)
+    for _ in range(2):
+        fake.say([wire.Reply(id=fake.take()[0].requests[0].id, status=0)])
+    pending.result()
+    gc.collect()
+    assert pool.staging.num_free() == pool.staging.num_bytes
+
+
+def test_a_model_that_cannot_be_registered_again_leaves_nothing_half(
+    pool: kvpool.Pool, fake: Fake
+) -> None:
+    model = toy_model()
+    later = pool.later.register_model(model)
+    pool.later.flush()
+    batch, _ = fake.take()
+    fake.say([wire.Reply(id=batch.requests[0].id, model=wire.ModelResult(model=5))])
+    later.result()
+
+    def refuse() -> None:
+        fake.welcome()
+        batch, _ = fake.take()
+        fake.say([wire.Reply(id=batch.requests[0].id, status=7)])
+
+    thread = threading.Thread(target=refuse)
+    thread.start()
+    with pytest.raises(kvpool.Limit):
+        pool.reconnect()
+    thread.join()
+    assert not pool.is_connected
+    with pytest.raises(kvpool.Disconnected):
+        pool.match(kvpool.Prompt(model, [1]))
 
 
 def test_descriptors_are_not_for_programs_that_we_start(pool: kvpool.Pool) -> None:
