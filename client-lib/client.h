@@ -84,9 +84,8 @@ struct kvpool {
     uint64_t staging_bytes, staging_used, data_bytes; /* data_bytes: without the corner */
     unsigned char *data;
     int daemon_eventfd, client_eventfd;
-    bool has_corner; /* behind data_bytes there are CLIENT_CORNER_BYTES more */
-    uint64_t num_submitted, num_completed; /* of the rings, for ever */
-    uint64_t corner_id;                    /* the request whose rows lie in the corner; 0: none */
+    bool has_corner;    /* behind data_bytes there are CLIENT_CORNER_BYTES more */
+    uint64_t corner_id; /* the request whose rows lie in the corner; 0: none */
 
     struct pending pending[CLIENT_NUM_PENDING];
     uint32_t num_waiting, num_resolved;
