@@ -58,7 +58,7 @@ enum kvpool_status {
     KVPOOL_LIMIT,        /* a cap of the daemon's configuration */
     KVPOOL_STALE,        /* of an earlier daemon, generation or epoch */
     KVPOOL_DRAINING,     /* no new sequences are taken */
-    KVPOOL_BUSY,         /* an earlier verb of this sequence is under way: retry */
+    KVPOOL_BUSY,         /* the sequence is in an open step, or short of memory: retry later */
     KVPOOL_MISS,         /* what was waited for will not come */
     KVPOOL_TIMEOUT,      /* the deadline passed */
     KVPOOL_FAILED,       /* a copy or a device failed; undone */

@@ -40,8 +40,17 @@ struct frames {
     struct frame {
         const void *bytes;
         size_t num_bytes;
+        void *message; /* the zmq_msg_t that they lie in */
     } * frames;
     uint32_t count, next;
+};
+
+/* The sequences that a call is about: whose lines it stands in (turns.h). */
+struct step_row_record;
+struct call_lines {
+    uint8_t kind; /* enum turn_lines */
+    uint32_t count;
+    const struct step_row_record *rows;
 };
 
 struct call {
@@ -53,6 +62,7 @@ struct call {
     uint32_t verb;         /* row of the request table */
     uint64_t deadline_ms;
     struct waiting *waiting; /* reserved for it, if its row says that it may wait */
+    struct call_lines lines;
 };
 
 /* The one message that a reply carries; shown to people. Must be a constant string. */

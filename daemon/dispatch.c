@@ -10,35 +10,35 @@
 /* What requests share is a column, checked once below; the rest is the handler's. */
 /* clang-format off */
 const struct request_type request_types[MAX_VERBS] = {
-    /*                        name              handle                  settle           finish          roles          draining waits memory */
-    [VERB(REGISTER_MODEL)] = {"register_model", handle_register_model,  NULL,            NULL,           ROLE_SESSION,  true,  false, false},
-    [VERB(OPEN_ARENA)]     = {"open_arena",     handle_open_arena,      NULL,            NULL,           ROLE_SESSION,  true,  false, false},
-    [VERB(ALLOCATE)]       = {"allocate",       handle_allocate,        settle_sequence, finish_table,   ROLE_SESSION,  false, true,  true},
-    [VERB(APPEND)]         = {"append",         handle_append,          settle_sequence, finish_table,   ROLE_SESSION,  true,  true,  true},
-    [VERB(STEP)]           = {"step",           handle_step,            settle_step,     finish_step,    ROLE_SESSION,  true,  true,  true},
-    [VERB(ATTEND)]         = {"attend",         handle_attend,          NULL,            NULL,           ROLE_SESSION,  true,  true,  false},
-    [VERB(END_STEP)]       = {"end_step",       handle_end_step,        NULL,            NULL,           ROLE_SESSION,  true,  true,  false},
-    [VERB(PUBLISH)]        = {"publish",        handle_publish,         NULL,            finish_table,   ROLE_SESSION,  true,  true,  false},
-    [VERB(WRITE)]          = {"write",          handle_write,           settle_sequence, finish_data,    ROLE_SESSION,  true,  true,  false},
-    [VERB(READ)]           = {"read",           handle_read,            settle_sequence, finish_data,    ROLE_SESSION,  true,  true,  false},
-    [VERB(FORK)]           = {"fork",           handle_fork,            NULL,            finish_table,   ROLE_SESSION,  false, true,  false},
-    [VERB(TRUNCATE)]       = {"truncate",       handle_truncate,        settle_truncate, finish_table,   ROLE_SESSION,  true,  true,  false},
-    [VERB(RELEASE)]        = {"release",        handle_release,         settle_release,  NULL,           ROLE_SESSION,  true,  true,  false},
-    [VERB(PREEMPT)]        = {"preempt",        handle_preempt,         NULL,            NULL,           ROLE_SESSION,  true,  true,  false},
-    [VERB(RESUME)]         = {"resume",         handle_resume,          settle_sequence, finish_table,   ROLE_SESSION,  true,  true,  true},
-    [VERB(MATCH)]          = {"match",          handle_match,           settle_sequence, finish_match,   ROLE_SESSION,  true,  true,  false},
-    [VERB(WAIT_ARRIVING)]  = {"wait_arriving",  handle_wait_arriving,   settle_sequence, NULL,           ROLE_SESSION,  true,  true,  false},
-    [VERB(PREFETCH)]       = {"prefetch",       handle_match,           settle_sequence, finish_match,   ROLE_SESSION,  true,  true,  false},
-    [VERB(CANCEL)]         = {"cancel",         handle_cancel,          NULL,            NULL,           ROLE_SESSION,  true,  false, false},
-    [VERB(STATS)]          = {"stats",          handle_stats,           NULL,            NULL,           ROLE_ANY,      true,  false, false},
-    [VERB(FILL)]           = {"fill",           handle_fill,            NULL,            finish_table,   ROLE_SESSION,  true,  true,  false},
-    [VERB(DRAIN)]          = {"drain",          handle_drain,           NULL,            NULL,           ROLE_OPERATOR, true,  false, false},
-    [VERB(CLEAR)]          = {"clear",          handle_clear,           NULL,            NULL,           ROLE_OPERATOR, true,  false, false},
-    [VERB(SET_QUOTA)]      = {"set_quota",      handle_set_quota,       NULL,            NULL,           ROLE_OPERATOR, true,  false, false},
-    [VERB(CREATE_DOMAIN)]  = {"create_domain",  handle_create_domain,   NULL,            NULL,           ROLE_OPERATOR, true,  false, false},
-    [VERB(LIST)]           = {"list",           handle_list,            NULL,            NULL,           ROLE_OPERATOR, true,  false, false},
-    [VERB(KICK)]           = {"kick",           handle_kick,            NULL,            NULL,           ROLE_OPERATOR, true,  false, false},
-    [VERB(SHUTDOWN)]       = {"shutdown",       handle_shutdown,        NULL,            NULL,           ROLE_OPERATOR, true,  false, false},
+    /*                        name              handle                  settle           finish          roles          draining waits memory lines */
+    [VERB(REGISTER_MODEL)] = {"register_model", handle_register_model,  NULL,            NULL,           ROLE_SESSION,  true,  false, false, TURN_NONE},
+    [VERB(OPEN_ARENA)]     = {"open_arena",     handle_open_arena,      NULL,            NULL,           ROLE_SESSION,  true,  false, false, TURN_NONE},
+    [VERB(ALLOCATE)]       = {"allocate",       handle_allocate,        NULL,            finish_table,   ROLE_SESSION,  false, true,  true,  TURN_SEQUENCE},
+    [VERB(APPEND)]         = {"append",         handle_append,          NULL,            finish_table,   ROLE_SESSION,  true,  true,  true,  TURN_SEQUENCE},
+    [VERB(STEP)]           = {"step",           handle_step,            settle_step,     finish_step,    ROLE_SESSION,  true,  true,  true,  TURN_ROWS},
+    [VERB(ATTEND)]         = {"attend",         handle_attend,          NULL,            NULL,           ROLE_SESSION,  true,  true,  false, TURN_STEP},
+    [VERB(END_STEP)]       = {"end_step",       handle_end_step,        NULL,            NULL,           ROLE_SESSION,  true,  true,  false, TURN_STEP},
+    [VERB(PUBLISH)]        = {"publish",        handle_publish,         NULL,            finish_table,   ROLE_SESSION,  true,  true,  false, TURN_SEQUENCE},
+    [VERB(WRITE)]          = {"write",          handle_write,           NULL,            finish_data,    ROLE_SESSION,  true,  true,  false, TURN_SEQUENCE},
+    [VERB(READ)]           = {"read",           handle_read,            NULL,            finish_data,    ROLE_SESSION,  true,  true,  false, TURN_SEQUENCE},
+    [VERB(FORK)]           = {"fork",           handle_fork,            NULL,            finish_table,   ROLE_SESSION,  false, true,  false, TURN_FORK},
+    [VERB(TRUNCATE)]       = {"truncate",       handle_truncate,        settle_truncate, finish_table,   ROLE_SESSION,  true,  true,  false, TURN_SEQUENCE},
+    [VERB(RELEASE)]        = {"release",        handle_release,         settle_release,  NULL,           ROLE_SESSION,  true,  true,  false, TURN_SEQUENCE},
+    [VERB(PREEMPT)]        = {"preempt",        handle_preempt,         NULL,            NULL,           ROLE_SESSION,  true,  true,  false, TURN_SEQUENCE},
+    [VERB(RESUME)]         = {"resume",         handle_resume,          NULL,            finish_table,   ROLE_SESSION,  true,  true,  true,  TURN_SEQUENCE},
+    [VERB(MATCH)]          = {"match",          handle_match,           NULL,            finish_match,   ROLE_SESSION,  true,  true,  false, TURN_NONE},
+    [VERB(WAIT_ARRIVING)]  = {"wait_arriving",  handle_wait_arriving,   NULL,            NULL,           ROLE_SESSION,  true,  true,  false, TURN_NONE},
+    [VERB(PREFETCH)]       = {"prefetch",       handle_match,           NULL,            finish_match,   ROLE_SESSION,  true,  true,  false, TURN_NONE},
+    [VERB(CANCEL)]         = {"cancel",         handle_cancel,          NULL,            NULL,           ROLE_SESSION,  true,  false, false, TURN_NONE},
+    [VERB(STATS)]          = {"stats",          handle_stats,           NULL,            NULL,           ROLE_ANY,      true,  false, false, TURN_NONE},
+    [VERB(FILL)]           = {"fill",           handle_fill,            NULL,            finish_table,   ROLE_SESSION,  true,  true,  false, TURN_SEQUENCE},
+    [VERB(DRAIN)]          = {"drain",          handle_drain,           NULL,            NULL,           ROLE_OPERATOR, true,  false, false, TURN_NONE},
+    [VERB(CLEAR)]          = {"clear",          handle_clear,           NULL,            NULL,           ROLE_OPERATOR, true,  false, false, TURN_NONE},
+    [VERB(SET_QUOTA)]      = {"set_quota",      handle_set_quota,       NULL,            NULL,           ROLE_OPERATOR, true,  false, false, TURN_NONE},
+    [VERB(CREATE_DOMAIN)]  = {"create_domain",  handle_create_domain,   NULL,            NULL,           ROLE_OPERATOR, true,  false, false, TURN_NONE},
+    [VERB(LIST)]           = {"list",           handle_list,            NULL,            NULL,           ROLE_OPERATOR, true,  false, false, TURN_NONE},
+    [VERB(KICK)]           = {"kick",           handle_kick,            NULL,            NULL,           ROLE_OPERATOR, true,  false, false, TURN_NONE},
+    [VERB(SHUTDOWN)]       = {"shutdown",       handle_shutdown,        NULL,            NULL,           ROLE_OPERATOR, true,  false, false, TURN_NONE},
 };
 
 /* Not PENDING, which is no answer. MISS and what follows are replies. */
@@ -92,12 +92,8 @@ static int conclude(struct server *server, struct waiting *waiting, int status, 
 
     if (status == STATUS_OK && type->waits_for_memory && !had_memory && !waiting->is_answered) {
         waiting->mark = effects_mark(&server->effects);
-        if (!effects_passed(&server->effects, waiting->mark)) {
-            if (waiting->what == WAITING_NOTHING)
-                return waiting_begin(server, waiting, WAITING_MEMORY);
-            waiting_turn(server, waiting, WAITING_MEMORY);
-            return CALL_PENDING;
-        }
+        if (!effects_passed(&server->effects, waiting->mark))
+            return waiting_begin(server, waiting, WAITING_MEMORY);
     }
     if (type->settle)
         type->settle(server, waiting, status);
@@ -136,18 +132,55 @@ static int check(const struct call *call, const struct request_type *type, wire_
     return STATUS_OK;
 }
 
+static int handle_and_conclude(struct call *call, const struct request_type *type,
+                               wire_reply *reply)
+{
+    int status = type->handle(call, reply);
+
+    return status == CALL_PENDING ? status : conclude(call->server, call->waiting, status, reply);
+}
+
 static int carry_out(struct call *call, const struct request_type *type, wire_reply *reply)
 {
     int status = check(call, type, reply);
 
     if (status)
         return status;
-    if (type->may_wait && !(call->waiting = waiting_reserve(call)))
+    if (!type->may_wait)
+        return type->handle(call, reply);
+    call->waiting = waiting_reserve(call);
+    if (!call->waiting)
         return refuse(reply, STATUS_LIMIT, "too many requests wait: max_waiters");
-    status = type->handle(call, reply);
-    if (!type->may_wait || status == CALL_PENDING)
+    status = turns_enter(call, type->lines, reply);
+    if (status)
         return status;
-    return conclude(call->server, call->waiting, status, reply);
+    status = handle_and_conclude(call, type, reply);
+    if (status == CALL_PENDING)
+        turns_stand(call);
+    return status;
+}
+
+void dispatch_turn(struct server *server, struct waiting *waiting, const void *message,
+                   struct frames *frames)
+{
+    wire_reply reply = KVPOOL__WIRE__REPLY__INIT;
+    const struct request_type *type = &request_types[waiting->verb];
+    struct call call = {.server = server,
+                        .session = &server->sessions.sessions[waiting->session],
+                        .origin = &waiting->origin,
+                        .frames = frames,
+                        .message = message,
+                        .verb = waiting->verb,
+                        .deadline_ms = waiting->deadline_ms,
+                        .waiting = waiting};
+    int status = STATUS_DRAINING;
+
+    if (!server->is_draining || type->while_draining)
+        status = handle_and_conclude(&call, type, &reply);
+    if (status == CALL_PENDING)
+        return; /* it stands in its lines already */
+    reply.status = (uint32_t)status;
+    waiting_end(server, waiting, &reply);
 }
 
 void dispatch_request(struct server *server, struct session *session, const struct origin *origin,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "daemon/call.h"
+#include "daemon/turns.h"
 
 #include <stddef.h>
 
@@ -18,6 +19,7 @@ struct request_type {
     bool while_draining;
     bool may_wait;         /* a waiting record is reserved before it is handled */
     bool waits_for_memory; /* its reply waits until the granules it took have memory */
+    enum turn_lines lines; /* the sequences whose earlier verbs come first */
 };
 
 extern const struct request_type request_types[];
@@ -32,6 +34,10 @@ struct request_counters {
 void dispatch_request(struct server *server, struct session *session, const struct origin *origin,
                       uint32_t verb, const void *message, uint32_t deadline_ms,
                       struct frames *frames);
+
+/* One that waited for its turn: carried out now, like one that has just come. */
+void dispatch_turn(struct server *server, struct waiting *waiting, const void *message,
+                   struct frames *frames);
 
 /* The result of a request that waited is there: settles, waits for memory, finishes. */
 void dispatch_result(struct server *server, struct waiting *waiting, int status);

@@ -315,17 +315,6 @@ static void job_give(struct prompts *prompts, uint32_t job)
         prompts->free_jobs[prompts->num_free++] = job;
 }
 
-static void sequence_mark(struct server *server, const struct waiting *waiting, bool is_busy)
-{
-    struct sequence_record *record =
-        waiting->session == NO_INDEX
-            ? NULL
-            : sequences_find(&server->sequences, waiting->session, waiting->sequence);
-
-    if (record)
-        record->is_busy = is_busy;
-}
-
 /* Names it and goes on at once, or when the namer is done. */
 static int name_and_go_on(struct call *call, struct naming *naming, uint32_t job)
 {
@@ -344,8 +333,6 @@ static int name_and_go_on(struct call *call, struct naming *naming, uint32_t job
     waiting->job = job;
     waiting->can_cancel = true;
     naming->cookie = waiting_cookie(&server->waitings, waiting);
-    if (naming->kind == PROMPT_APPEND || naming->kind == PROMPT_RESUME)
-        sequence_mark(server, waiting, true);
     namer_submit(server->prompts.namer, naming);
     return waiting_begin(server, waiting, WAITING_NAMES);
 }
@@ -358,7 +345,6 @@ void prompts_reap(struct server *server)
         uint32_t job = (uint32_t)(naming - server->prompts.jobs);
         struct waiting *waiting = waiting_find(&server->waitings, naming->cookie);
         assert(waiting && waiting->what == WAITING_NAMES); /* W1 */
-        sequence_mark(server, waiting, false);
         if (waiting->is_answered) {
             waiting_forget(server, waiting);
         } else {

@@ -4,7 +4,7 @@
  * Keys are made from the domain's secret, the model, adapter and salt, never by an engine. A prompt
  * of up to NAME_INLINE_BLOCKS blocks is named at once; a longer one by the namer, a thread with a
  * queue, so that it stalls nobody (a block costs 50-100 ns). While that runs, further verbs of the
- * same sequence are answered BUSY.
+ * same sequence wait for their turn (turns.h).
  */
 #pragma once
 

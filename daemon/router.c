@@ -498,7 +498,7 @@ static void carry_out_message(struct server *server, bool is_operator, zmq_msg_t
     }
     for (uint32_t at = 2; at < count; at++)
         data[frames.count++] =
-            (struct frame){zmq_msg_data(&messages[at]), zmq_msg_size(&messages[at])};
+            (struct frame){zmq_msg_data(&messages[at]), zmq_msg_size(&messages[at]), &messages[at]};
     carry_out_frame(server, &origin, zmq_msg_data(&messages[1]), zmq_msg_size(&messages[1]),
                     &frames);
 }

@@ -22,7 +22,6 @@ struct sequence_record {
     uint32_t next_hashed;
     struct key root, shared_root;
     bool has_shared, has_extras;
-    bool is_busy;      /* a verb of it is under way in the daemon: being named, or written */
     bool is_tail_kept; /* @tail_extra is that of position end_extras - 1 */
     uint8_t tail_extra_bytes;
     uint32_t end_extras; /* positions from here on have no extras */

@@ -247,6 +247,7 @@ static bool settle(struct server *server)
         waiting_pass_memory(server);
     if (server->waitings.num_copies > 0)
         any |= data_run(server);
+    any |= turns_run(server);
     return any;
 }
 
@@ -417,6 +418,8 @@ static int parts_make(struct server *server)
     if (!err)
         err = waiting_init(&server->waitings, max_waiting);
     if (!err)
+        err = turns_init(server, max_waiting);
+    if (!err)
         err = steps_init(server);
     if (!err)
         err = rings_init(server);
@@ -487,6 +490,7 @@ void server_destroy(struct server *server)
     rings_finish(server);
     steps_finish(server);
     gpu_device_destroy(server->device); /* waits for what runs; before what it writes to goes */
+    turns_finish(server);
     waiting_finish(&server->waitings);
     sequences_finish(&server->sequences);
     models_finish(&server->models);

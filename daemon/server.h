@@ -17,6 +17,7 @@
 #include "daemon/source.h"
 #include "daemon/steps.h"
 #include "daemon/tenant.h"
+#include "daemon/turns.h"
 #include "daemon/waiting.h"
 
 #include "daemon/prompts.h"
@@ -74,6 +75,7 @@ struct server {
     struct sequences sequences;
     struct prompts prompts;
     struct waitings waitings;
+    struct turns turns;
     struct steps steps;
     struct router router;
     struct ring_server rings;

@@ -67,6 +67,7 @@ struct session {
     bool is_detached;                         /* pool_session_detach() was said, or need not be */
     uint32_t sequences;                       /* head of its records */
     uint32_t num_outstanding;                 /* requests not answered yet */
+    uint64_t held_bytes;                      /* of those that wait for their turn (turns.h) */
     uint32_t num_attends;                     /* that worker threads are carrying out */
     uint16_t num_q_heads[SESSION_MAX_MODELS]; /* by model; 0: not registered here */
 };

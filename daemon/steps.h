@@ -63,5 +63,10 @@ void steps_finish(struct server *server);
 /* Its session ends: forgets its steps, but for those whose attends run. */
 void steps_abandon_session(struct server *server, struct session *session);
 
+/* The rows of the step with that number on the wire; returns how many, 0: no such step. */
+struct call;
+uint32_t steps_rows(const struct call *call, uint64_t number,
+                    const struct step_row_record **out_rows);
+
 /* An attend that was queued is done. */
 void steps_attended(struct server *server, struct waiting *waiting, int err);

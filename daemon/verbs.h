@@ -8,7 +8,7 @@
 
 struct sequence_record;
 
-/* The record of a sequence that a verb may go on with; NOT_FOUND, or BUSY. */
+/* The record of a sequence that a verb is about; NOT_FOUND. Earlier verbs of it have ended. */
 int sequence_get(struct call *call, uint64_t id, struct sequence_record **out_record);
 
 int handle_register_model(struct call *call, wire_reply *reply);
@@ -21,7 +21,6 @@ int handle_truncate(struct call *call, wire_reply *reply);
 int handle_release(struct call *call, wire_reply *reply);
 int handle_preempt(struct call *call, wire_reply *reply);
 int handle_cancel(struct call *call, wire_reply *reply);
-void settle_sequence(struct server *server, struct waiting *waiting, int status);
 void settle_truncate(struct server *server, struct waiting *waiting, int status);
 void settle_release(struct server *server, struct waiting *waiting, int status);
 int finish_table(struct server *server, struct waiting *waiting, wire_reply *reply);

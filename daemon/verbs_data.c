@@ -166,7 +166,6 @@ static int copy_begin(struct call *call, wire_reply *reply)
     status = slice_copy(server, waiting, &blocks, staging_at(server, waiting), COPY_SLICE_BYTES);
     if (status || waiting->copy.done_blocks == waiting->copy.count)
         return status;
-    record->is_busy = true;
     server->has_more = true;
     return waiting_begin(server, waiting, WAITING_COPY);
 }

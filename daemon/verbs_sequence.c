@@ -19,8 +19,6 @@ int sequence_get(struct call *call, uint64_t id, struct sequence_record **out_re
 
     if (!record)
         return STATUS_NOT_FOUND;
-    if (record->is_busy)
-        return STATUS_BUSY;
     *out_record = record;
     if (call->waiting)
         call->waiting->sequence = id;
@@ -186,18 +184,6 @@ static struct sequence_record *record_of(struct server *server, const struct wai
     return waiting->session == NO_INDEX
                ? NULL
                : sequences_find(&server->sequences, waiting->session, waiting->sequence);
-}
-
-/* A write, or what a prompt asked for, is over: the next verb of the sequence may come. */
-void settle_sequence(struct server *server, struct waiting *waiting, int status)
-{
-    struct sequence_record *record = NULL;
-
-    (void)status;
-    if (waiting->what == WAITING_COPY)
-        record = record_of(server, waiting);
-    if (record)
-        record->is_busy = false;
 }
 
 void settle_truncate(struct server *server, struct waiting *waiting, int status)

@@ -109,6 +109,18 @@ static struct step_record *record_find(const struct call *call, uint64_t number)
     return record;
 }
 
+uint32_t steps_rows(const struct call *call, uint64_t number,
+                    const struct step_row_record **out_rows)
+{
+    const struct steps *steps = &call->server->steps;
+    const struct step_record *record = record_find(call, number);
+
+    if (!record)
+        return 0;
+    *out_rows = &steps->rows[(size_t)(record - steps->records) * steps->max_rows];
+    return record->num_sequences;
+}
+
 /* After anything that may end the pool's step: as the pool does it. */
 static void record_settle(struct server *server, struct step_record *record)
 {

@@ -82,7 +82,11 @@ int waiting_begin(struct server *server, struct waiting *waiting, enum waiting_f
     struct waitings *waitings = &server->waitings;
     uint32_t at = index_of(waitings, waiting);
 
-    assert(at == waitings->first_free && waiting->what == WAITING_NOTHING);
+    if (waiting->what != WAITING_NOTHING) {
+        waiting_turn(server, waiting, what);
+        return CALL_PENDING;
+    }
+    assert(at == waitings->first_free);
     waitings->first_free = waiting->next;
     waiting->next = NO_INDEX;
     waiting->before = waitings->tail;
@@ -103,6 +107,7 @@ void waiting_forget(struct server *server, struct waiting *waiting)
     struct waitings *waitings = &server->waitings;
     uint32_t at = index_of(waitings, waiting);
 
+    turns_leave(server, waiting);
     waiting_turn(server, waiting, WAITING_NOTHING);
     if (waiting->before != NO_INDEX)
         waitings->records[waiting->before].next = waiting->next;
@@ -145,7 +150,8 @@ void waiting_answer_early(struct server *server, struct waiting *waiting, int st
     server->waitings.num_timeouts += status == STATUS_TIMEOUT;
     server->waitings.num_cancelled += status == STATUS_CANCELLED;
     answer(server, waiting, &reply);
-    if (waiting->what == WAITING_MEMORY || waiting->what == WAITING_COPY) {
+    if (waiting->what == WAITING_MEMORY || waiting->what == WAITING_COPY ||
+        waiting->what == WAITING_TURN) {
         if (request_types[waiting->verb].settle) /* nothing comes back that would */
             request_types[waiting->verb].settle(server, waiting, status);
         waiting_forget(server, waiting);
@@ -200,6 +206,8 @@ void waiting_drop_session(struct server *server, uint32_t session)
         if (waiting->session != session)
             continue;
         waiting->is_answered = true;
+        turns_leave(server,
+                    waiting); /* also of what stays: the session's place is another's soon */
         if (waiting->what == WAITING_NAMES)
             waiting->session = NO_INDEX; /* W3 */
         else if (waiting->what != WAITING_ATTEND)

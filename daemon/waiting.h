@@ -16,6 +16,7 @@
 
 enum waiting_for {
     WAITING_NOTHING = 0, /* not in use */
+    WAITING_TURN,        /* earlier verbs of its sequences (turns.h) */
     WAITING_POOL,        /* a POOL_EFFECT_REPLY with its cookie */
     WAITING_MEMORY,      /* granules: effects_passed(mark) */
     WAITING_NAMES,       /* the namer */
@@ -62,7 +63,8 @@ struct waitings {
 int waiting_init(struct waitings *waitings, uint32_t max);
 void waiting_finish(struct waitings *waitings);
 
-/* NULL: all are in use (LIMIT). The record is not in use until waiting_begin(). */
+/* NULL: all are in use (LIMIT). The record is not in use until waiting_begin(), which also takes
+ * one from one state into another. */
 struct waiting *waiting_reserve(struct call *call);
 uint64_t waiting_cookie(const struct waitings *waitings, const struct waiting *waiting);
 int waiting_begin(struct server *server, struct waiting *waiting, enum waiting_for what);

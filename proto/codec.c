@@ -93,3 +93,11 @@ int wire_reply_decode(struct wire_arena *arena, const void *frame, size_t num_by
     *out_batch = batch;
     return 0;
 }
+
+const void *wire_message_decode(struct wire_arena *arena,
+                                const ProtobufCMessageDescriptor *descriptor, const void *bytes,
+                                size_t num_bytes)
+{
+    arena->used = 0;
+    return protobuf_c_message_unpack(descriptor, &arena->allocator, num_bytes, bytes);
+}

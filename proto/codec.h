@@ -31,5 +31,9 @@ void *wire_arena_take(struct wire_arena *arena, size_t num_bytes); /* NULL: it i
  */
 int wire_batch_decode(struct wire_arena *arena, const void *frame, size_t num_bytes,
                       Kvpool__Wire__Batch **out_batch, const char **out_what);
+/* One message of any kind that was packed by us; NULL: the arena is full. */
+const void *wire_message_decode(struct wire_arena *arena,
+                                const ProtobufCMessageDescriptor *descriptor, const void *bytes,
+                                size_t num_bytes);
 int wire_reply_decode(struct wire_arena *arena, const void *frame, size_t num_bytes,
                       Kvpool__Wire__ReplyBatch **out_batch, const char **out_what);
