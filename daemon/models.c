@@ -17,6 +17,8 @@ int models_init(struct models *models, uint32_t max)
 
 void models_finish(struct models *models)
 {
+    for (uint32_t at = 0; at < models->count; at++)
+        kvpool__wire__register_model__free_unpacked(models->models[at].wire, NULL);
     free(models->models);
 }
 
@@ -222,6 +224,43 @@ static int pool_register(struct server *server, struct model *model)
     return pool_model_register(server->pool, &shape, &model->pool);
 }
 
+static Kvpool__Wire__RegisterModel *wire_copy(const Kvpool__Wire__RegisterModel *wire)
+{
+    size_t num_bytes = kvpool__wire__register_model__get_packed_size(wire);
+    uint8_t *bytes = malloc(num_bytes + 1);
+    Kvpool__Wire__RegisterModel *copy = NULL;
+
+    if (bytes) {
+        (void)kvpool__wire__register_model__pack(wire, bytes);
+        copy = kvpool__wire__register_model__unpack(NULL, num_bytes, bytes);
+    }
+    free(bytes);
+    return copy;
+}
+
+/* A new one takes its place behind the others. */
+static int model_add(struct server *server, struct model *model,
+                     const Kvpool__Wire__RegisterModel *wire, uint32_t *out_model)
+{
+    struct models *models = &server->models;
+
+    if (models->count == models->max)
+        return STATUS_LIMIT;
+    model->payer = POOL_NONE;
+    model->wire = wire_copy(wire);
+    if (!model->wire)
+        return STATUS_FAILED;
+    int answer = pool_register(server, model);
+    if (answer) {
+        kvpool__wire__register_model__free_unpacked(model->wire, NULL);
+        return status_of_pool(answer);
+    }
+    assert(model->pool == models->count);
+    models->models[models->count] = *model;
+    *out_model = models->count++;
+    return STATUS_OK;
+}
+
 int models_register(struct server *server, const Kvpool__Wire__RegisterModel *wire,
                     uint32_t *out_model, const char **out_text)
 {
@@ -258,13 +297,5 @@ int models_register(struct server *server, const Kvpool__Wire__RegisterModel *wi
             return STATUS_OK;
         }
     }
-    if (models->count == models->max)
-        return STATUS_LIMIT;
-    int answer = pool_register(server, &model);
-    if (answer)
-        return status_of_pool(answer);
-    assert(model.pool == models->count);
-    models->models[models->count] = model;
-    *out_model = models->count++;
-    return STATUS_OK;
+    return model_add(server, &model, wire, out_model);
 }

@@ -31,6 +31,10 @@ struct model {
     uint32_t dtype; /* enum wire_dtype */
     bool is_mla;    /* V is a prefix of K */
     bool is_opaque;
+    /* for the state directory: as it was registered, by whom first, when last (s since 1970) */
+    Kvpool__Wire__RegisterModel *wire;
+    pool_payer payer;
+    uint64_t used_s;
 };
 
 struct models {

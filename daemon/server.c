@@ -108,6 +108,7 @@ static void excess_check(struct server *server)
 static void second_passed(struct server *server)
 {
     server->last_second_ms = server->now_ms;
+    state_tick(server);
     if (server->sessions.num_open > 0)
         excess_check(server);
 }
@@ -203,6 +204,13 @@ static void namer_ready(struct server *server, struct source *source, uint32_t e
     (void)source;
     (void)events;
     prompts_reap(server);
+}
+
+static void state_ready(struct server *server, struct source *source, uint32_t events)
+{
+    (void)source;
+    (void)events;
+    state_reap(server);
 }
 
 /*
@@ -389,8 +397,15 @@ static int clocks_make(struct server *server)
 
 static int workers_make(struct server *server)
 {
-    int err = prompts_init(server);
+    int err = state_init(server);
 
+    if (err)
+        return err;
+    server->state_source =
+        (struct source){.fd = state_event_fd(&server->state), .ready = state_ready};
+    err = source_add(server, &server->state_source, EPOLLIN);
+    if (!err)
+        err = prompts_init(server);
     if (err)
         return err;
     server->namer_source =
@@ -443,6 +458,8 @@ static int sockets_make(struct server *server)
     if (!err)
         err = tenants_apply(server, server->config);
     if (!err)
+        err = state_restore(server);
+    if (!err)
         err = sessions_init(server); /* last: who connects is answered */
     return err;
 }
@@ -486,6 +503,7 @@ void server_destroy(struct server *server)
     sessions_finish(server);
     router_finish(server);
     prompts_finish(server);
+    state_finish(server);
     tenants_finish(&server->tenants);
     rings_finish(server);
     steps_finish(server);

@@ -15,6 +15,7 @@
 #include "daemon/sequences.h"
 #include "daemon/session.h"
 #include "daemon/source.h"
+#include "daemon/state.h"
 #include "daemon/steps.h"
 #include "daemon/tenant.h"
 #include "daemon/turns.h"
@@ -68,6 +69,7 @@ struct server {
     struct http *http;
     struct observers observers;
 
+    struct state state;
     struct tenants tenants;
     struct models models;
     struct effects effects;
@@ -83,7 +85,7 @@ struct server {
     struct request_counters requests[MAX_VERBS];
 
     int epoll_fd;
-    struct source timer, signals, device_source, namer_source;
+    struct source timer, signals, device_source, namer_source, state_source;
     uint32_t num_cpus;
     long num_preempted;
     uint64_t no_spin_until_ms;

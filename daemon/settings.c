@@ -27,7 +27,7 @@
 /* clang-format off */
 const struct setting settings[] = {
     {"run-directory",       PATH,     FIXED, AT(run_directory),       "/run/kvpoold", 2, CONFIG_MAX_PATH, "sockets: session, request, operator, stats and http.sock"},
-    {"state-directory",     PATH,     FIXED, AT(state_directory),     "/var/lib/kvpoold", 2, 256, "domain secrets, epochs and the lock; one daemon a directory"},
+    {"state-directory",     PATH,     FIXED, AT(state_directory),     "/var/lib/kvpoold", 2, 256, "domain secrets, domains, models, epochs and the lock; one daemon a directory"},
     {"session-mode",        MODE,     FIXED, AT(session_mode),        "0666",      0,   0777, "file mode of the sockets of engines; uid and token say who a tenant is"},
     {"operator-mode",       MODE,     FIXED, AT(operator_mode),       "0600",      0,   0770, "file mode of the operator's sockets: operator, stats and http"},
 

@@ -19,6 +19,7 @@ int handle_register_model(struct call *call, wire_reply *reply)
         return refuse(reply, (enum wire_status)status, text);
     if (index >= SESSION_MAX_MODELS)
         return STATUS_LIMIT;
+    state_model_used(server, index, call->session->tenant);
     const struct model *model = &server->models.models[index];
     uint32_t num_q_heads = wire->num_q_heads > 0 ? wire->num_q_heads : model->num_kv_heads;
     call->session->num_q_heads[index] = model->is_opaque ? 1 : (uint16_t)num_q_heads;

@@ -45,20 +45,13 @@ int handle_clear(struct call *call, wire_reply *reply)
         if (domain == POOL_NONE)
             return refuse(reply, STATUS_NOT_FOUND, "no such domain");
     }
-    server->has_more = true;
+    for (uint32_t model = 0; model < server->models.count && !any; model++)
+        any = strcmp(server->models.models[model].name, wire->model) == 0;
+    if (!any)
+        return refuse(reply, STATUS_NOT_FOUND, "no such model");
     log_event(LOG_NOTICE, "clear", log_text("domain", wire->domain),
               log_text("model", wire->model));
-    if (any)
-        return status_of_pool(pool_clear(server->pool, domain, POOL_NONE));
-    for (uint32_t model = 0; model < server->models.count; model++) {
-        if (strcmp(server->models.models[model].name, wire->model) != 0)
-            continue;
-        int answer = pool_clear(server->pool, domain, model);
-        if (answer && answer != POOL_NOT_FOUND) /* it has no arena there yet */
-            return status_of_pool(answer);
-        any = true;
-    }
-    return any ? STATUS_OK : refuse(reply, STATUS_NOT_FOUND, "no such model");
+    return state_clear(call, domain, wire->model, reply);
 }
 
 int handle_set_quota(struct call *call, wire_reply *reply)
@@ -76,21 +69,15 @@ int handle_set_quota(struct call *call, wire_reply *reply)
     log_event(LOG_NOTICE, "quota", log_text("payer", wire->payer),
               log_number("guarantee_bytes", quota.guarantee_bytes),
               log_number("limit_bytes", quota.limit_bytes), log_number("weight", quota.weight));
-    return status_of_pool(tenants_set_quota(server, payer, &quota));
+    int answer = tenants_set_quota(server, payer, &quota);
+    if (answer == 0)
+        state_quota_set(server, wire->payer, &quota);
+    return status_of_pool(answer);
 }
 
 int handle_create_domain(struct call *call, wire_reply *reply)
 {
     const Kvpool__Wire__CreateDomain *wire = call->message;
-    const struct config_domain domain = {
-        .name = wire->name,
-        .readers = wire->readers,
-        .num_readers = wire->n_readers,
-        .fillers = wire->fillers,
-        .num_fillers = wire->n_fillers,
-        .quota = {.guarantee_bytes = wire->guarantee_bytes,
-                  .limit_bytes = wire->has_limit ? wire->limit_bytes : CONFIG_UNLIMITED,
-                  .weight = wire->weight > 0 ? wire->weight : 1}};
     static const char allowed[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     size_t length = strlen(wire->name);
@@ -104,10 +91,11 @@ int handle_create_domain(struct call *call, wire_reply *reply)
         if (tenants_find(&call->server->tenants, name) == POOL_NONE)
             return refuse(reply, STATUS_NOT_FOUND, "no such tenant among readers and fillers");
     }
-    int answer = tenants_create_domain(call->server, &domain);
-    log_event(LOG_NOTICE, "create_domain", log_text("domain", wire->name),
-              log_signed("answer", answer));
-    return status_of_pool(answer);
+    if (tenants_find(&call->server->tenants, wire->name) != POOL_NONE)
+        return STATUS_EXISTS;
+    if (call->server->tenants.count == call->server->tenants.max)
+        return STATUS_LIMIT;
+    return state_create_domain(call, wire, reply);
 }
 
 /* ---- lists ---------------------------------------------------------------------------------- */
@@ -190,6 +178,7 @@ static void list_status(struct server *server, struct text *out)
                 memory.charged_bytes);
     text_printf(out, ",\"populate_bytes\":%lu,\"populated_bytes\":%lu", memory.populate_bytes,
                 memory.populated_bytes);
+    text_printf(out, ",\"last_epoch\":%lu", server->state.epochs.last);
     text_printf(out, ",\"attention\":\"%s\",\"fallbacks\":[",
                 gpu_attention_version(gpu_device_attention(server->device)));
     for (size_t at = 0; at < count && at < ARRAY_SIZE(fallbacks); at++) {

@@ -20,6 +20,7 @@ enum waiting_for {
     WAITING_POOL,        /* a POOL_EFFECT_REPLY with its cookie */
     WAITING_MEMORY,      /* granules: effects_passed(mark) */
     WAITING_NAMES,       /* the namer */
+    WAITING_STATE,       /* what it changes is made durable */
     WAITING_COPY,        /* Write or Read, slice by slice */
     WAITING_ATTEND       /* worker threads */
 };

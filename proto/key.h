@@ -136,3 +136,6 @@ int key_chain(struct key_hasher *hasher, const struct key_prompt *prompt);
 
 /* The same for many prompts; all are checked before the first key is written. */
 int key_chains(struct key_hasher *hasher, const struct key_prompt *prompts, size_t num_prompts);
+
+/* SHA-256 of any bytes: for what is kept, not for what is named. */
+void key_sum(const void *bytes, size_t num_bytes, uint8_t out[KEY_BYTES]);
