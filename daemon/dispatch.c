@@ -160,8 +160,8 @@ static int carry_out(struct call *call, const struct request_type *type, wire_re
     return status;
 }
 
-void dispatch_turn(struct server *server, struct waiting *waiting, const void *message,
-                   struct frames *frames)
+bool dispatch_turn(struct server *server, struct waiting *waiting, const void *message,
+                   struct frames *frames, bool stands)
 {
     wire_reply reply = KVPOOL__WIRE__REPLY__INIT;
     const struct request_type *type = &request_types[waiting->verb];
@@ -173,14 +173,22 @@ void dispatch_turn(struct server *server, struct waiting *waiting, const void *m
                         .verb = waiting->verb,
                         .deadline_ms = waiting->deadline_ms,
                         .waiting = waiting};
-    int status = STATUS_DRAINING;
+    int status = stands ? STATUS_OK : turns_come(&call, type->lines, &reply);
 
-    if (!server->is_draining || type->while_draining)
-        status = handle_and_conclude(&call, type, &reply);
     if (status == CALL_PENDING)
-        return; /* it stands in its lines already */
+        return false;
+    waiting->can_cancel = false;
+    if (status == STATUS_OK && server->is_draining && !type->while_draining)
+        status = STATUS_DRAINING;
+    if (status == STATUS_OK)
+        status = handle_and_conclude(&call, type, &reply);
+    if (status == CALL_PENDING && !stands)
+        turns_stand(&call);
+    if (status == CALL_PENDING)
+        return true;
     reply.status = (uint32_t)status;
     waiting_end(server, waiting, &reply);
+    return true;
 }
 
 void dispatch_request(struct server *server, struct session *session, const struct origin *origin,

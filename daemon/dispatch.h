@@ -35,9 +35,12 @@ void dispatch_request(struct server *server, struct session *session, const stru
                       uint32_t verb, const void *message, uint32_t deadline_ms,
                       struct frames *frames);
 
-/* One that waited for its turn: carried out now, like one that has just come. */
-void dispatch_turn(struct server *server, struct waiting *waiting, const void *message,
-                   struct frames *frames);
+/*
+ * One that waited for its turn: carried out now, like one that has just come. False: it was in a
+ * backlog (@stands is false), and has to wait for its sequences now.
+ */
+bool dispatch_turn(struct server *server, struct waiting *waiting, const void *message,
+                   struct frames *frames, bool stands);
 
 /* The result of a request that waited is there: settles, waits for memory, finishes. */
 void dispatch_result(struct server *server, struct waiting *waiting, int status);

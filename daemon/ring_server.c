@@ -5,18 +5,9 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #define REQUEST(NAME) KVPOOL__WIRE__REQUEST__VERB_##NAME
-
-static uint64_t now_us(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
 
 int rings_init(struct server *server)
 {
@@ -255,7 +246,7 @@ bool rings_run(struct server *server)
     }
     rings->num_entries += count;
     if (count > 0) {
-        rings->last_us = now_us();
+        rings->last_us = server_now_us();
         rings->are_armed = false;
     }
     return count > 0;
@@ -281,7 +272,8 @@ bool rings_may_sleep(struct server *server)
 
     if (rings->are_armed || rings->num_open == 0)
         return true;
-    if (rings->last_us > 0 && now_us() - rings->last_us < rings->spin_us && server_may_spin(server))
+    if (rings->last_us > 0 && server_now_us() - rings->last_us < rings->spin_us &&
+        server_may_spin(server))
         return false;
     for (uint32_t at = 0; at < rings->num_open; at++)
         is_quiet &= ring_arm(&server->sessions.sessions[rings->open[at]]);
@@ -297,5 +289,5 @@ void ring_ready(struct server *server, struct source *source, uint32_t events)
     (void)!read(source->fd, &count, sizeof(count));
     server->rings.num_wakes++;
     server->rings.are_armed = false;
-    server->rings.last_us = now_us();
+    server->rings.last_us = server_now_us();
 }

@@ -524,7 +524,9 @@ bool router_run(struct server *server)
 
     for (size_t at = 0; at < ARRAY_SIZE(sockets); at++) {
         uint32_t count = 0;
-        while (count < ROUTER_BATCH && socket_run(server, sockets[at]))
+        uint64_t end = server->router.counters.requests + ROUTER_REQUESTS;
+        while (count < ROUTER_BATCH && server->router.counters.requests < end &&
+               socket_run(server, sockets[at]))
             count++;
         any |= count > 0;
     }

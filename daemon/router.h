@@ -20,7 +20,8 @@
 
 enum {
     ROUTER_MAX_FRAMES = WIRE_MAX_REQUESTS + 2, /* identity, batch, data of each request */
-    ROUTER_BATCH = 32                          /* messages of one pass */
+    ROUTER_BATCH = 32,                         /* messages of one pass ... */
+    ROUTER_REQUESTS = 256                      /* ... and requests */
 };
 
 /* Bytes of replies that ZeroMQ holds, of one session or of several peers. Partner: its own threads,
@@ -61,7 +62,8 @@ struct router {
 int router_init(struct server *server);
 void router_finish(struct server *server);
 
-/* Receives and carries out up to ROUTER_BATCH messages. Returns whether there was one. */
+/* Receives messages; carries out each session's slice, the rest is its backlog (turns.h). Returns
+ * whether there was one. */
 bool router_run(struct server *server);
 /* Whether something may have come meanwhile without the descriptor saying so. */
 bool router_may_have_more(struct server *server);

@@ -30,7 +30,8 @@ enum {
     TICK_FAST_MS = 10,     /* while a request waits */
     TICK_SLOW_MS = 1000,
     NO_SPIN_MS = 20,
-    MAX_OPERATIONS = 4096 /* of the device, under way */
+    MAX_OPERATIONS = 4096, /* of the device, under way */
+    MAX_WAITING = 1 << 20  /* records of requests */
 };
 
 /* ---- sources -------------------------------------------------------------------------------- */
@@ -48,7 +49,7 @@ void source_remove(struct server *server, struct source *source)
         (void)epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, source->fd, NULL);
 }
 
-static uint64_t now_us(void)
+uint64_t server_now_us(void)
 {
     struct timespec now;
 
@@ -58,7 +59,7 @@ static uint64_t now_us(void)
 
 static void clock_read(struct server *server)
 {
-    server->now_ms = now_us() / 1000;
+    server->now_ms = server_now_us() / 1000;
 }
 
 /* ---- time ----------------------------------------------------------------------------------- */
@@ -176,7 +177,7 @@ static void signals_ready(struct server *server, struct source *source, uint32_t
     if (read(source->fd, &signal, sizeof(signal)) != (ssize_t)sizeof(signal))
         return;
     if (signal.ssi_signo == SIGHUP) {
-        (void)notify_reloading(now_us());
+        (void)notify_reloading(server_now_us());
         reload(server);
         (void)notify_send("READY=1");
         return;
@@ -269,10 +270,10 @@ int server_run(struct server *server)
 {
     bool is_busy = true, router_is_busy = true;
 
-    for (uint32_t pass = 0; !is_over(server); pass++) {
+    for (; !is_over(server); server->pass++) {
         bool may_sleep = !is_busy && rings_may_sleep(server);
         /* While rings spin, only each 16th pass looks at the rest. */
-        bool is_whole = may_sleep || router_is_busy || pass % 16 == 0;
+        bool is_whole = may_sleep || router_is_busy || server->pass % 16 == 0;
         if (is_whole) {
             timer_set(server);
             sources_wait(server, may_sleep ? -1 : 0);
@@ -413,11 +414,20 @@ static int workers_make(struct server *server)
     return source_add(server, &server->namer_source, EPOLLIN);
 }
 
+/* As many as all sessions may have outstanding, and operators: nobody finds them taken by others.
+ */
+static uint32_t waiting_records(const struct config *config)
+{
+    uint64_t count = config->max_sessions * config->credits + config->credits;
+
+    return (uint32_t)(count < MAX_WAITING ? count : MAX_WAITING);
+}
+
 /* Everything that has memory of its own, in the order in which it is needed. */
 static int parts_make(struct server *server)
 {
     const struct config *config = server->config;
-    uint32_t max_waiting = (uint32_t)config->max_waiters + (uint32_t)config->max_steps;
+    uint32_t max_waiting = waiting_records(config);
     int err = pool_make(server);
 
     if (!err)

@@ -84,6 +84,7 @@ struct server {
     struct scratch scratch;
     struct request_counters requests[MAX_VERBS];
 
+    uint64_t pass; /* of the loop */
     int epoll_fd;
     struct source timer, signals, device_source, namer_source, state_source;
     uint32_t num_cpus;
@@ -105,6 +106,9 @@ int server_run(struct server *server);
 
 /* No new sequences; it stops once nothing is held, or after drain_ms. */
 void server_drain(struct server *server, bool is_draining);
+
+/* Of CLOCK_MONOTONIC, read now; server->now_ms is that of the pass. */
+uint64_t server_now_us(void);
 
 /* For the rings: whether looking at them without sleep takes nothing from anybody. */
 bool server_may_spin(struct server *server);

@@ -166,7 +166,8 @@ struct session *session_open(struct server *server, struct connection *connectio
                                 .ring_source = {.fd = -1},
                                 .connection = (uint32_t)(connection - server->sessions.connections),
                                 .num_attached = 1,
-                                .sequences = NO_INDEX};
+                                .sequences = NO_INDEX,
+                                .backlog = {.head = ORDER_NONE, .tail = ORDER_NONE}};
     *out_status = STATUS_FAILED;
     if (session_name(server, session) ||
         staging_make(session, staging_size(server->config, hello->staging_bytes)))

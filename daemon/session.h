@@ -12,6 +12,7 @@
 #pragma once
 
 #include "daemon/source.h"
+#include "daemon/turns.h"
 #include "pool/pool.h"
 #include "proto/hello.h"
 #include "proto/ring.h"
@@ -63,11 +64,12 @@ struct session {
     uint32_t connection;   /* the first one, or UINT32_MAX */
     uint32_t num_attached; /* connections and processes that may write what it could */
     bool is_lost; /* does not read its replies: ends once nothing of it is being answered */
-    bool can_write_arenas;                    /* was given a writable descriptor */
-    bool is_detached;                         /* pool_session_detach() was said, or need not be */
-    uint32_t sequences;                       /* head of its records */
-    uint32_t num_outstanding;                 /* requests not answered yet */
-    uint64_t held_bytes;                      /* of those that wait for their turn (turns.h) */
+    bool can_write_arenas;    /* was given a writable descriptor */
+    bool is_detached;         /* pool_session_detach() was said, or need not be */
+    uint32_t sequences;       /* head of its records */
+    uint32_t num_outstanding; /* requests not answered yet */
+    uint64_t held_bytes;      /* of those that wait for their turn (turns.h) */
+    struct backlog backlog;
     uint32_t num_attends;                     /* that worker threads are carrying out */
     uint16_t num_q_heads[SESSION_MAX_MODELS]; /* by model; 0: not registered here */
 };

@@ -11,7 +11,8 @@
 struct held_request {
     const ProtobufCMessageDescriptor *descriptor; /* NULL: nothing is held */
     zmq_msg_t message, frame;
-    bool has_frame;
+    bool has_frame, is_in_backlog;
+    uint32_t next, before; /* in the backlog */
     uint64_t num_bytes;
 };
 
@@ -120,10 +121,75 @@ void turns_stand(struct call *call)
         order_stand(&server->turns.order, request, call->waiting->session, line_at(call, at));
 }
 
+/* ---- backlogs ------------------------------------------------------------------------------- */
+
+static void backlog_push(struct server *server, struct session *session, uint32_t request)
+{
+    struct held_request *held = &server->turns.held[request];
+    struct backlog *backlog = &session->backlog;
+
+    held->is_in_backlog = true;
+    held->next = ORDER_NONE;
+    held->before = backlog->tail;
+    if (backlog->tail != ORDER_NONE)
+        server->turns.held[backlog->tail].next = request;
+    else
+        backlog->head = request;
+    backlog->tail = request;
+    server->turns.num_backlog++;
+}
+
+static void backlog_remove(struct server *server, struct session *session, uint32_t request)
+{
+    struct held_request *held = &server->turns.held[request];
+    struct backlog *backlog = &session->backlog;
+
+    held->is_in_backlog = false;
+    if (held->before != ORDER_NONE)
+        server->turns.held[held->before].next = held->next;
+    else
+        backlog->head = held->next;
+    if (held->next != ORDER_NONE)
+        server->turns.held[held->next].before = held->before;
+    else
+        backlog->tail = held->before;
+    server->turns.num_backlog--;
+}
+
+/* Time passes on the account of whoever was last carried out for. One clock is read a request. */
+static bool slice_has_time(struct server *server, struct backlog *backlog)
+{
+    struct turns *turns = &server->turns;
+    uint64_t now_us = server_now_us();
+
+    if (turns->spender)
+        turns->spender->spent_us += now_us - turns->mark_us;
+    turns->spender = backlog;
+    turns->mark_us = now_us;
+    if (backlog->pass != server->pass)
+        backlog->spent_us = 0;
+    backlog->pass = server->pass;
+    return backlog->spent_us < TURNS_SLICE_US;
+}
+
+/*
+ * Whether the session's slice goes on, and nothing older of it waits. What comes through a ring has
+ * a bound of its own (RING_BATCH), but waits behind the backlog.
+ */
+static bool slice_take(const struct call *call)
+{
+    struct backlog *backlog = &call->session->backlog;
+
+    return backlog->head == ORDER_NONE &&
+           (call->origin->is_ring || slice_has_time(call->server, backlog));
+}
+
 void turns_leave(struct server *server, struct waiting *waiting)
 {
     uint32_t request = (uint32_t)waiting_cookie(&server->waitings, waiting);
 
+    if (server->turns.held[request].is_in_backlog)
+        backlog_remove(server, &server->sessions.sessions[waiting->session], request);
     held_drop(server, request);
     order_leave(&server->turns.order, request);
 }
@@ -157,7 +223,9 @@ static int held_make(struct call *call, struct held_request *held)
     return 0;
 }
 
-int turns_enter(struct call *call, enum turn_lines lines, wire_reply *reply)
+/* STATUS_OK: it is the first of all its lines; CALL_PENDING: it is not; or there is no room in
+ * them. */
+static int lines_look(struct call *call, enum turn_lines lines, wire_reply *reply)
 {
     struct server *server = call->server;
 
@@ -166,25 +234,44 @@ int turns_enter(struct call *call, enum turn_lines lines, wire_reply *reply)
         server->turns.num_refused++;
         return refuse(reply, STATUS_LIMIT, "too many requests wait: max_waiters");
     }
-    if (is_first(call, call->waiting->session))
-        return STATUS_OK;
-    if (held_make(
-            call,
-            &server->turns.held[waiting_cookie(&server->waitings, call->waiting) & UINT32_MAX])) {
+    return is_first(call, call->waiting->session) ? STATUS_OK : CALL_PENDING;
+}
+
+int turns_enter(struct call *call, enum turn_lines lines, wire_reply *reply)
+{
+    struct server *server = call->server;
+    uint32_t request = (uint32_t)waiting_cookie(&server->waitings, call->waiting);
+    bool is_now = !call->session || slice_take(call);
+    int status = lines_look(call, lines, reply);
+
+    if (status != CALL_PENDING && (status != STATUS_OK || is_now))
+        return status;
+    if (held_make(call, &server->turns.held[request])) {
         server->turns.num_refused++;
-        return refuse(reply, STATUS_OVERLOADED,
-                      "too much waits for earlier verbs of its sequences: wait for replies");
+        return refuse(reply, STATUS_OVERLOADED, "too much waits for its turn: wait for replies");
     }
     server->turns.num_held++;
     server->turns.num_now++;
-    turns_stand(call);
+    if (is_now)
+        turns_stand(call);
+    else
+        backlog_push(server, call->session, request);
     call->waiting->can_cancel = true;
     return waiting_begin(server, call->waiting, WAITING_TURN);
 }
 
+int turns_come(struct call *call, enum turn_lines lines, wire_reply *reply)
+{
+    int status = lines_look(call, lines, reply);
+
+    if (status == CALL_PENDING)
+        turns_stand(call);
+    return status;
+}
+
 /* ---- carrying out --------------------------------------------------------------------------- */
 
-static void held_run(struct server *server, uint32_t request)
+static void held_run(struct server *server, uint32_t request, bool stands)
 {
     struct waiting *waiting = &server->waitings.records[request];
     struct held_request *held = &server->turns.held[request];
@@ -198,18 +285,45 @@ static void held_run(struct server *server, uint32_t request)
     const void *message =
         wire_message_decode(&server->router.arena, held->descriptor, zmq_msg_data(&held->message),
                             zmq_msg_size(&held->message));
-    waiting->can_cancel = false;
-    dispatch_turn(server, waiting, message, &frames);
-    held_drop(server, request); /* its record may be free by now: then it was dropped */
+    if (dispatch_turn(server, waiting, message, &frames, stands))
+        held_drop(server, request); /* its record may be free by now: then it was dropped */
+}
+
+/* Each backlog's slice, on from where the last pass ended. */
+static uint32_t backlogs_run(struct server *server)
+{
+    struct turns *turns = &server->turns;
+    uint32_t max = server->sessions.max, count = 0;
+
+    for (uint32_t looked = 0; looked < max && turns->num_backlog > 0 && count < TURNS_BATCH;
+         looked++) {
+        struct session *session = &server->sessions.sessions[turns->next_session];
+        turns->next_session = (turns->next_session + 1) % max;
+        if (session->state != SESSION_OPEN)
+            continue;
+        while (session->backlog.head != ORDER_NONE && count < TURNS_BATCH &&
+               slice_has_time(server, &session->backlog)) {
+            uint32_t request = session->backlog.head;
+            backlog_remove(server, session, request);
+            held_run(server, request, false);
+            count++;
+        }
+    }
+    return count;
 }
 
 bool turns_run(struct server *server)
 {
-    uint32_t request, count = 0;
+    struct turns *turns = &server->turns;
 
-    while (count < TURNS_BATCH && (request = order_next(&server->turns.order)) != ORDER_NONE) {
-        held_run(server, request);
+    turns->spender = NULL; /* what the loop did meanwhile is nobody's */
+    uint32_t request, count = turns->num_backlog > 0 ? backlogs_run(server) : 0;
+    uint32_t end = count + TURNS_BATCH;
+
+    while (count < end && (request = order_next(&turns->order)) != ORDER_NONE) {
+        held_run(server, request, true);
         count++;
     }
-    return count > 0;
+    turns->spender = NULL;
+    return count > 0 || turns->num_backlog > 0; /* slices may be used up: the next pass goes on */
 }

@@ -11,13 +11,7 @@ int waiting_init(struct waitings *waitings, uint32_t max)
     waitings->max = max;
     waitings->head = waitings->tail = waitings->first_free = NO_INDEX;
     waitings->records = calloc(max, sizeof(*waitings->records));
-    if (!waitings->records)
-        return -ENOMEM;
-    for (uint32_t at = max; at-- > 0;) {
-        waitings->records[at].next = waitings->first_free;
-        waitings->first_free = at;
-    }
-    return 0;
+    return waitings->records ? 0 : -ENOMEM;
 }
 
 void waiting_finish(struct waitings *waitings)
@@ -34,9 +28,13 @@ struct waiting *waiting_reserve(struct call *call)
 {
     struct waitings *waitings = &call->server->waitings;
 
-    if (waitings->first_free == NO_INDEX)
+    uint32_t at = waitings->first_free;
+
+    if (at == NO_INDEX)
+        at = waitings->num_touched;
+    if (at == waitings->max)
         return NULL;
-    struct waiting *waiting = &waitings->records[waitings->first_free];
+    struct waiting *waiting = &waitings->records[at];
     *waiting = (struct waiting){
         .next = waiting->next,
         .generation = waiting->generation,
@@ -86,8 +84,11 @@ int waiting_begin(struct server *server, struct waiting *waiting, enum waiting_f
         waiting_turn(server, waiting, what);
         return CALL_PENDING;
     }
-    assert(at == waitings->first_free);
-    waitings->first_free = waiting->next;
+    assert(at == (waitings->first_free == NO_INDEX ? waitings->num_touched : waitings->first_free));
+    if (waitings->first_free == NO_INDEX)
+        waitings->num_touched++;
+    else
+        waitings->first_free = waiting->next;
     waiting->next = NO_INDEX;
     waiting->before = waitings->tail;
     if (waitings->tail != NO_INDEX)

@@ -56,7 +56,8 @@ struct waiting {
 
 struct waitings {
     struct waiting *records;
-    uint32_t max, first_free, head, tail, num_used;
+    uint32_t max, first_free, num_touched; /* those never used have no memory yet */
+    uint32_t head, tail, num_used;
     uint32_t num_memory, num_copies; /* in those states */
     uint64_t num_timeouts, num_cancelled, num_late;
 };
