@@ -113,6 +113,9 @@ int handle_open_arena(struct call *call, wire_reply *reply)
     if (answer)
         return status_of_pool(answer);
     int err = effects_open_arena(server, arena);
+    if (!err &&
+        (server->effects.arenas[arena].is_closing || gpu_arena_is_damaged(server->device, arena)))
+        return refuse(reply, STATUS_FAILED, "this arena is damaged: it is replaced soon, retry");
     if (!err)
         err = arena_send(call, arena, access);
     if (err) {
