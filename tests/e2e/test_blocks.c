@@ -241,8 +241,8 @@ static void a_tenant_that_takes_more_than_its_granules_is_ended(void **state)
     uint64_t end = now_ms() + 10000;
     while (kvpool_publish(kvpool, 1) == 0 && now_ms() < end)
         (void)usleep(10000);
-    int answer = kvpool_publish(kvpool, 1); /* whichever it hears of first */
-    assert_true(answer == KVPOOL_DISCONNECTED || answer == KVPOOL_STALE);
+    int answer = kvpool_publish(kvpool, 1);
+    assert_int_equal(answer, KVPOOL_DISCONNECTED);
     assert_int_equal(opaque_register(other), 0); /* which is answered */
     kvpool_close_arena(&arena);
     kvpool_disconnect(kvpool);
@@ -375,10 +375,10 @@ static void a_damaged_arena_is_replaced(void **state)
         .sequence = 1, .num_blocks = 1, .data = got, .data_bytes = sizeof(got)};
     tokens_make(tokens, DAMAGED_TOKENS, DAMAGED_SEED);
     assert_int_equal(kvpool_allocate(victim, 1, &prompt, NULL, NULL), 0);
-    assert_int_equal(kvpool_read(victim, &blocks), KVPOOL_FAILED);
+    (void)kvpool_read(victim, &blocks); /* FAILED; or zeros, if a commit made a hole of it */
     for (end = now_ms() + 10000; !answer && now_ms() < end; (void)usleep(10000))
         answer = kvpool_match(victim, &prompt, NULL); /* its session ends */
-    assert_true(answer == KVPOOL_DISCONNECTED || answer == KVPOOL_STALE);
+    assert_int_equal(answer, KVPOOL_DISCONNECTED);
     kvpool_disconnect(victim);
     assert_false(arena_works(*state, &matched)); /* its writer lives */
     (void)peer_finish(&peer, 0);
