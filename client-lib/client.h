@@ -79,6 +79,9 @@ struct kvpool {
     int session_fd;
     struct welcome welcome;
     void *zmq, *socket;
+    void *monitor; /* of an operator's socket: tells that the daemon is gone */
+    uint32_t num_monitors;
+    bool is_ended; /* a reply says so: the session is no more */
 
     struct staging_header *staging;
     uint64_t staging_bytes, staging_used, data_bytes; /* data_bytes: without the corner */
