@@ -62,6 +62,8 @@ static void payers_print(const struct json *payers, const char *kind, double bud
                size_text(guarantee, json_number(payer, "guarantee_bytes")),
                limit_text(limit, payer, "limit_bytes"), json_number(payer, "weight"), hits);
         bar_print(json_number(payer, "charged_bytes"), whole > 0 ? whole : budget_bytes);
+        if (json_number(payer, "quarantined") > 0) /* a process that could write them lives */
+            printf("  %.0f quarantined", json_number(payer, "quarantined"));
         putchar('\n');
     }
 }
