@@ -8,6 +8,7 @@
 #include "daemon/config.h"
 #include "daemon/dispatch.h"
 #include "daemon/effects.h"
+#include "daemon/journal.h"
 #include "daemon/models.h"
 #include "daemon/observers.h"
 #include "daemon/ring_server.h"
@@ -68,6 +69,7 @@ struct server {
     struct events *events;
     struct http *http;
     struct observers observers;
+    struct journal journal;
 
     struct state state;
     struct tenants tenants;
