@@ -206,7 +206,8 @@ void lower_record(struct server *server, pool_payer domain, pool_model model,
                         .epoch = state_epoch(server, domain, model),
                         .num_form = effect->num_form,
                         .has_parent = effect->parent != NULL,
-                        .is_storable = true};
+                        .is_storable = !effect->is_unstorable,
+                        .is_generated = effect->is_generated};
     memcpy(out_record->key, effect->key->bytes, sizeof(out_record->key));
     if (effect->parent)
         memcpy(out_record->parent, effect->parent->bytes, sizeof(out_record->parent));
@@ -222,7 +223,8 @@ void lower_restored(struct lower_restored *kept, uint32_t slot, struct pool_rest
                                            .parent = record->has_parent ? &kept->parent : NULL,
                                            .form = record->form,
                                            .num_form = record->num_form,
-                                           .is_unstorable = !record->is_storable};
+                                           .is_unstorable = !record->is_storable,
+                                           .is_generated = record->is_generated};
     memcpy(out_restored->key.bytes, record->key, sizeof(out_restored->key.bytes));
     memcpy(kept->parent.bytes, record->parent, sizeof(kept->parent.bytes));
 }

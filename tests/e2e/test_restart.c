@@ -257,6 +257,18 @@ static void no_mapping_of_before_reaches_what_was_kept(void **state)
     kvpool_disconnect(other);
 }
 
+/* What a session wanted to be stored nowhere is not stored by the next life either. */
+static void unwanted_blocks_stay_unwanted(void **state)
+{
+    (void)state;
+    start_in_memory("");
+    restart_hot(SIGKILL);
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, KVPOOL_STORE_NONE);
+    store_flood(&daemon_, kvpool, store_register(kvpool), 100, 8);
+    assert_int_equal(tier_stat(&daemon_, "tier_stores_started", "disk"), 0);
+    kvpool_disconnect(kvpool);
+}
+
 static void forgotten_memory_does_not(void **state)
 {
     int status;
@@ -327,6 +339,7 @@ int main(int argc, char **argv)
         TEST(spoilt_blocks_are_misses),
         TEST(memory_outlives_the_daemon),
         TEST(no_mapping_of_before_reaches_what_was_kept),
+        TEST(unwanted_blocks_stay_unwanted),
         TEST(forgotten_memory_does_not),
         TEST(cleared_memory_is_not_found),
         TEST(another_budget_gives_the_memory_up),
