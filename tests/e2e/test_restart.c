@@ -156,6 +156,54 @@ static void spoilt_blocks_are_misses(void **state)
     assert_in_range(stat_read(&daemon_, "disk_corrupt"), PROMPTS, PROMPTS * BLOCKS / 2);
 }
 
+static void config_change(const char *expression)
+{
+    char command[256];
+
+    (void)snprintf(command, sizeof(command), "sed -i '%s' %s/kvpoold.yaml", expression,
+                   daemon_.dir);
+    assert_int_equal(system(command), 0);
+}
+
+/* The exit status of a daemon that is not to start. */
+static int start_refused(void)
+{
+    char config[128];
+    int status;
+    pid_t pid = fork();
+
+    (void)snprintf(config, sizeof(config), "%s/kvpoold.yaml", daemon_.dir);
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)execl(getenv("KVPOOLD"), "kvpoold", "--config", config, (char *)NULL);
+        _exit(127);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void a_disk_that_cannot_be_had_is_refused_or_gone_without(void **state)
+{
+    (void)state;
+    start_and_fill();
+    assert_int_equal(daemon_stop(&daemon_, SIGTERM), 0);
+    config_change(
+        "s/^disk-granule-bytes: .*/disk-granule-bytes: 512KiB/"); /* not as it is laid out */
+    assert_int_equal(start_refused(), 1);
+    config_change("$ a disk-optional: true");
+    daemon_restart(&daemon_);
+    assert_int_equal(stat_read(&daemon_, "disk_phase"), 0);
+    assert_int_equal(get_all(), 0);
+    assert_int_equal(daemon_stop(&daemon_, SIGTERM), 0);
+    config_change("$ a strict: true");
+    assert_int_equal(start_refused(), 1); /* a fallback */
+    config_change("/^strict/d");
+    config_change("s/^disk-granule-bytes: .*/disk-granule-bytes: 256KiB/");
+    daemon_restart(&daemon_);
+    stat_await(&daemon_, "disk_phase", 3, 20000);
+    assert_int_equal(get_all(), PROMPTS * TOKENS); /* nothing happened to it */
+}
+
 /* ---- memory --------------------------------------------------------------------------------- */
 
 /* No disk has it: what is found was in memory. */
@@ -300,14 +348,10 @@ static void cleared_memory_is_not_found(void **state)
 
 static void another_budget_gives_the_memory_up(void **state)
 {
-    char path[128];
-
     (void)state;
     start_in_memory("");
     assert_int_equal(daemon_stop(&daemon_, SIGKILL), 128 + SIGKILL);
-    (void)snprintf(path, sizeof(path),
-                   "sed -i 's/^pool-bytes: 2MiB/pool-bytes: 4MiB/' %s/kvpoold.yaml", daemon_.dir);
-    assert_int_equal(system(path), 0);
+    config_change("s/^pool-bytes: .*/pool-bytes: 4MiB/");
     daemon_restart(&daemon_);
     assert_int_equal(stat_read(&daemon_, "device_charged_bytes"), 0);
     assert_int_equal(get_six(), 0);
@@ -337,6 +381,7 @@ int main(int argc, char **argv)
         TEST(a_killed_daemon_loses_nothing_that_was_stored),
         TEST(what_was_cleared_is_not_found_after_a_restart),
         TEST(spoilt_blocks_are_misses),
+        TEST(a_disk_that_cannot_be_had_is_refused_or_gone_without),
         TEST(memory_outlives_the_daemon),
         TEST(no_mapping_of_before_reaches_what_was_kept),
         TEST(unwanted_blocks_stay_unwanted),
