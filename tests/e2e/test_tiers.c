@@ -215,6 +215,34 @@ static void blocks_go_through_memory_to_the_disk(void **state)
     kvpool_disconnect(kvpool);
 }
 
+static void quota_set(const char *tier, uint64_t limit_bytes, int answer)
+{
+    struct kvpool *operator= operator_connect(&daemon_);
+    const struct kvpool_request request = {
+        .verb = KVPOOL_SET_QUOTA,
+        .domain = "a",
+        .what = tier,
+        .quota = {.has_limit = true, .limit_bytes = limit_bytes, .weight = 1}};
+
+    assert_int_equal(kvpool_call(operator, & request, NULL), answer);
+    kvpool_disconnect(operator);
+}
+
+/* Two granules of 4 blocks: at the limit, what is stored takes the place of what was. */
+static void a_tenant_has_a_limit_in_each_tier(void **state)
+{
+    (void)state;
+    store_start(&daemon_, &disk, "store-when: at-once\n");
+    quota_set("disk", 512 << 10, 0);
+    quota_set("host", 512 << 10, KVPOOL_INVALID); /* there is none */
+    quota_set("tape", 512 << 10, KVPOOL_INVALID);
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
+    store_flood(&daemon_, kvpool, store_register(kvpool), 1, 6);
+    assert_int_equal(tier_stat(&daemon_, "tier_charged_bytes", "disk"), 512 << 10);
+    assert_int_equal(tier_stat(&daemon_, "tier_evictable", "disk"), 8);
+    kvpool_disconnect(kvpool);
+}
+
 #define TEST(name) cmocka_unit_test_teardown(name, finish)
 int main(void)
 {
@@ -226,6 +254,7 @@ int main(void)
         TEST(what_a_session_does_not_want_stored_is_not),
         TEST(stored_at_once_is_on_disk_before_it_is_evicted),
         TEST(blocks_go_through_memory_to_the_disk),
+        TEST(a_tenant_has_a_limit_in_each_tier),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
