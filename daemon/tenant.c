@@ -23,6 +23,7 @@ static int shares_init(struct server *server)
                                          [SHARE_SEQUENCES] = config->max_sequences,
                                          [SHARE_STEPS] = config->max_steps,
                                          [SHARE_PLANS] = STEP_PLANS,
+                                         [SHARE_WAITERS] = config->max_waiters,
                                          [SHARE_NAMINGS] =
                                              NAME_MAX_JOBS - 1, /* one is the owner's own */
                                          [SHARE_CLAIMS] = server->turns.order.max_claims};
