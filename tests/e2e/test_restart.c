@@ -271,6 +271,16 @@ static void memory_outlives_the_daemon(void **state)
     }
 }
 
+static void memory_without_a_mount_does_so_too(void **state)
+{
+    (void)state;
+    start_in_memory("private-mount: false\n");
+    for (int time = 0; time < 2; time++) {
+        restart_hot(SIGKILL);
+        assert_int_equal(get_six(), 6 * TOKENS);
+    }
+}
+
 /* The engine lives on, and writes where it could before: that is nowhere any more. */
 static void no_mapping_of_before_reaches_what_was_kept(void **state)
 {
@@ -383,6 +393,7 @@ int main(int argc, char **argv)
         TEST(spoilt_blocks_are_misses),
         TEST(a_disk_that_cannot_be_had_is_refused_or_gone_without),
         TEST(memory_outlives_the_daemon),
+        TEST(memory_without_a_mount_does_so_too),
         TEST(no_mapping_of_before_reaches_what_was_kept),
         TEST(unwanted_blocks_stay_unwanted),
         TEST(forgotten_memory_does_not),
