@@ -97,7 +97,9 @@ static void tiers_print(const struct json *tiers)
             skipped += reason->number;
         printf("%-7s %-10s %11s %11s %8.0f %6.0f s %12.0f %11s %11s %8.0f %8.0f\n",
                json_string(tier, "name"),
-               !is_there ? phase : !is_well ? state : json_string(tier, "mode"),
+               !is_there  ? phase
+               : !is_well ? state
+                          : json_string(tier, "mode"),
                size_text(used, json_number(tier, "charged_bytes")),
                size_text(of, json_number(tier, "budget_bytes")),
                json_number(tier, "evictable") + json_number(tier, "held"),
@@ -122,8 +124,7 @@ static void status_print(const struct json *status)
            json_is_true(status, "draining")     ? ", draining"
            : json_is_true(status, "recovering") ? ", recovering what was cached"
                                                 : "",
-           json_number(status, "sessions"),
-           json_number(status, "sequences"));
+           json_number(status, "sessions"), json_number(status, "sequences"));
     printf("pool %s of %s in use  ", size_text(used, json_number(status, "charged_bytes")),
            size_text(budget, budget_bytes));
     bar_print(json_number(status, "charged_bytes"), budget_bytes);

@@ -142,6 +142,10 @@ static void list_models(struct server *server, struct text *out)
         text_add_json(out, model->name);
         text_printf(out, ",\"model\":%u,\"layers\":%u,\"groups\":%u,\"block_tokens\":%u", at,
                     model->num_layers, model->num_groups, model->block_tokens);
+        text_printf(out, ",\"on_disk\":%s",
+                    server->tiers.disk.num_granules > 0 && model_is_on_disk(server->config, model)
+                        ? "true"
+                        : "false");
         text_printf(out, ",\"opaque\":%s,\"fingerprint\":\"", model->is_opaque ? "true" : "false");
         for (size_t i = 0; i < sizeof(model->fingerprint.bytes); i++)
             text_printf(out, "%02x", model->fingerprint.bytes[i]);
