@@ -52,15 +52,25 @@ class DaemonCache:
         """In a block; of sliding groups, only while the window reaches it."""
         return sum(self.shape.block_bytes) / self.kv.block_tokens
 
+    def _prompt(self, tokens):
+        return kvpool.Prompt(self.kv, tokens, **self.places)
+
+    def is_arriving(self, tokens, is_patient):
+        """Whether another sequence, anybody's, is computing the beginning of what is missing.
+        Who is patient waits for it instead."""
+        with plainly():
+            prompt = self._prompt(tokens)
+            is_arriving = self.pool.match(prompt).arriving > 0
+            if is_arriving and is_patient:
+                with contextlib.suppress(kvpool.Miss, kvpool.Timeout):
+                    self.pool.wait_arriving(prompt, timeout=ARRIVING_S)
+            return is_arriving and not is_patient
+
     def open(self, sequence, tokens):
         """Holds what is cached of the tokens, and room for the rest. Returns how many are cached:
         never all, since somebody wants to know what comes after the last one."""
-        prompt = kvpool.Prompt(self.kv, tokens, **self.places)
         with plainly():
-            if self.pool.match(prompt).arriving:
-                with contextlib.suppress(kvpool.Miss, kvpool.Timeout):
-                    self.pool.wait_arriving(prompt, timeout=ARRIVING_S)
-            return self.pool.allocate(sequence, prompt, unfilled=True).matched
+            return self.pool.allocate(sequence, self._prompt(tokens), unfilled=True).matched
 
     @contextlib.contextmanager
     def stepping(self, rows):
@@ -70,17 +80,21 @@ class DaemonCache:
             yield lambda layer, q, k, v: self.pool.attend(step, layer, q, k, v)
 
     def fork(self, parent, child):
-        with plainly():
-            self.pool.fork(parent, child)
-
-    def truncate(self, sequence, tokens):
-        """Only @tokens stay. Returns how many of them still need not be computed."""
+        """The child's computed tokens; None: it has to be opened by itself."""
         with plainly():
             try:
-                return self.pool.truncate(sequence, len(tokens)).length
-            except kvpool.Invalid:  # what a sliding window has passed is not kept
+                return self.pool.fork(parent, child).length
+            except kvpool.Invalid:  # the parent's prompt is not computed to its end
+                return None
+
+    def truncate(self, sequence, length):
+        """Its computed tokens; None: it is closed, and has to be opened anew."""
+        with plainly():
+            try:
+                return self.pool.truncate(sequence, length).length
+            except kvpool.Invalid:  # of what a sliding window has passed nothing is kept
                 self.pool.release(sequence)
-        return self.open(sequence, tokens)
+                return None
 
     def preempt(self, sequence):
         with plainly():
@@ -152,6 +166,9 @@ class LocalCache:
         size = 4 if self.dtype == "f32" else 2
         return 2 * size * self.model.num_layers * self.model.num_kv_heads * self.model.head_dim
 
+    def is_arriving(self, tokens, is_patient):
+        return False
+
     def open(self, sequence, tokens):
         self.arrays[sequence], self.lengths[sequence] = {}, 0
         return 0
@@ -188,10 +205,11 @@ class LocalCache:
     def fork(self, parent, child):
         self.arrays[child] = {layer: kv.copy() for layer, kv in self.arrays[parent].items()}
         self.lengths[child] = self.lengths[parent]
+        return self.lengths[child]
 
-    def truncate(self, sequence, tokens):
-        self.lengths[sequence] = len(tokens)
-        return len(tokens)
+    def truncate(self, sequence, length):
+        self.lengths[sequence] = length
+        return length
 
     def preempt(self, sequence):
         self.open(sequence, [])

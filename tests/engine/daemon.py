@@ -33,7 +33,7 @@ class Daemon:
         self.config = self.folder / "kvpoold.yaml"
         self.settings = {
             "run-directory": str(self.run), "state-directory": str(self.folder / "state"),
-            "pool-bytes": "256MiB", "page-bytes": "64KiB", "watermark-pages": 0, "http": False,
+            "pool-bytes": "256MiB", "page-bytes": "64KiB", "watermark-pages": 0, "http": False, "drain": "0s",
             "tenants": [{"name": name, "token-file": str(self._token_file(name))}
                         for name in tenants],
         } | {name.replace("_", "-"): value for name, value in settings.items()}
