@@ -21,6 +21,12 @@ class Gone(Exception):
     """The daemon is gone, and with it all sequences: reconnect() and open them anew."""
 
 
+def staging_bytes(model, max_rows=512):
+    """Of a connection whose steps have so many rows: one layer's q, k, v and output, and as much again
+    while numpy still looks at the layer before."""
+    return 2 * max_rows * 4 * model.head_dim * 2 * (model.num_q_heads + model.num_kv_heads)
+
+
 @contextlib.contextmanager
 def plainly():
     """The two answers that an engine acts on; others are raised as they are."""
@@ -28,7 +34,7 @@ def plainly():
         yield
     except (kvpool.NoBlocks, kvpool.Quota) as error:
         raise NoRoom(str(error)) from error
-    except kvpool.Disconnected as error:
+    except (kvpool.Disconnected, kvpool.Stale) as error:  # Stale: a new daemon, asked by an old session
         raise Gone(str(error)) from error
 
 
@@ -65,6 +71,11 @@ class DaemonCache:
                 with contextlib.suppress(kvpool.Miss, kvpool.Timeout):
                     self.pool.wait_arriving(prompt, timeout=ARRIVING_S)
             return is_arriving and not is_patient
+
+    def match(self, tokens):
+        """How many of the tokens are cached; asks only."""
+        with plainly():
+            return self.pool.match(self._prompt(tokens)).matched
 
     def open(self, sequence, tokens):
         """Holds what is cached of the tokens, and room for the rest. Returns how many are cached:

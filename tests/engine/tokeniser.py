@@ -116,7 +116,16 @@ class ByteTokeniser(Tokeniser):
             messages = [{"role": "system", "content": "You are a helpful AI assistant named SmolLM, "
                          "trained by Hugging Face"}, *messages]
         turns = (self.turn(m["role"], m["content"]) for m in messages)
-        return [t for turn in turns for t in turn] + [self.start, *self.encode("assistant\n")]
+        return [t for turn in turns for t in turn] + self.answer()
+
+    def answer(self):
+        """The beginning of an answer's turn."""
+        return [self.start, *self.encode("assistant\n")]
+
+    def next_turn(self, text, is_stopped=True):
+        """What comes after an answer, which ended with its stop token, or in the middle."""
+        end = [] if is_stopped else [self.end]
+        return end + self.encode("\n") + self.turn("user", text) + self.answer()
 
     def text(self, text):
         return self.encode(text)  # the file names a first token, but the model was trained without
@@ -162,12 +171,17 @@ class CharacterTokeniser(Tokeniser):
             return b""
         return self.tokens[token].replace("\u2581", " ").encode("utf-8")
 
+    def turn(self, role, text):
+        """A base model has no turns: what it continues well is a text of facts, then questions.
+        Each part ends with "\n\n", one token that no further text can move."""
+        forms = {"system": "{}\n\n", "user": "Question: {}\nAnswer:", "assistant": " {}\n\n"}
+        return self.encode(forms[role].format(text))
+
     def chat(self, messages):
-        """A base model has no turns: what it continues well is a text of facts, then a question."""
-        label = {"system": "", "user": "Question: ", "assistant": "Answer: "}
-        text = "\n\n".join(label[m["role"]] + m["content"] for m in messages
-                           if m["role"] != "assistant")
-        return self.text(text + "\nAnswer:")
+        return [self.first, *(t for m in messages for t in self.turn(m["role"], m["content"]))]
+
+    def next_turn(self, text, is_stopped=True):
+        return ([] if is_stopped else self.encode("\n\n")) + self.turn("user", text)
 
     def text(self, text):
         return [self.first, *self.encode(text)]

@@ -4,10 +4,12 @@ First over the dense cache, which writes down each token and its logits; then ov
 told the same tokens and must have chosen them itself, with logits within a bound.
 """
 
+import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from engine import packages
 from engine.cache import LocalCache
 from engine.engine import Engine
 
@@ -77,13 +79,22 @@ class Player:
         self.engine.release(self.sequences.pop(label))
 
 
-def everything(player, lengths, count=6, together=True, seed=3):
+def drawing(model):
+    """A function that draws so many tokens: from a book, or for a tiny model any. (What is no text
+    makes a real model's logits less exact: 16 bits of K and V then cost thrice as much.)"""
+    if model.name.startswith("tiny"):
+        rng = np.random.default_rng(3)
+        return lambda length: rng.integers(3, len(model.embedding), length).tolist()
+    book = iter(model.tokeniser.encode(packages.text("alice29.txt").replace("\r\n", "\n")))
+    return lambda length: list(itertools.islice(book, length))
+
+
+def everything(player, lengths, count=6, together=True):
     """Prompts with a common beginning, forks, truncation, preemption; disturbed in between."""
-    rng = np.random.default_rng(seed)
-    model = player.engine.model
-    draw = lambda length: rng.integers(3, len(model.embedding), length).tolist()
-    common = draw(max(lengths))
-    prompts = {n: common[:length // 2] + draw(length - length // 2)
+    draw = drawing(player.engine.model)
+    first = player.engine.model.tokeniser.chat([])[:1]  # without it neither model is itself
+    common = first + draw(max(lengths) - len(first))
+    prompts = {n: common[:length // 2 + 1] + draw(length - length // 2 - 1)
                for n, length in enumerate(lengths)}
     names = list(prompts)
     for name, tokens in prompts.items():

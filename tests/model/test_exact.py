@@ -9,7 +9,7 @@ import kvpool
 import numpy as np
 import pytest
 
-from engine.cache import DaemonCache
+from engine.cache import DaemonCache, staging_bytes
 from engine.daemon import Daemon, built
 from play import compare, everything, trace_of
 
@@ -83,8 +83,7 @@ class Bed:
 
     def evictions(self):
         with self.daemon.operator() as operator:
-            return sum(value for name, value in operator.stats().items()
-                       if "evicted" in name and isinstance(value, int))
+            return operator.stats()["numbers"]["pool_evictions"]
 
 
 @pytest.fixture
@@ -107,10 +106,11 @@ def dense(model, lengths, together, chunk):
 
 def play(model, bed, dtype, lengths, together=True, chunk=256):
     script, trace = dense(model, lengths, together, 256)
-    with bed.daemon.pool() as pool:
+    with bed.daemon.pool(staging_bytes=staging_bytes(model)) as pool:
         cache = DaemonCache(model, pool, dtype)
         compare(model, cache, trace, script, dtype, disturb=bed.disturb, chunk=chunk)
     assert bed.disturbed == 3
+    assert bed.evictions() > 0 or not bed.is_small or bed.how
     return trace
 
 
