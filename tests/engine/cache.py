@@ -14,7 +14,8 @@ ARRIVING_S = 30  # for so long another engine may take to compute what we need a
 
 
 class NoRoom(Exception):
-    """No blocks for this now: release or preempt something, or wait."""
+    """No blocks for this sequence: release or preempt something, or wait."""
+    sequence = None
 
 
 class Gone(Exception):
@@ -32,7 +33,7 @@ def plainly():
     """The two answers that an engine acts on; others are raised as they are."""
     try:
         yield
-    except (kvpool.NoBlocks, kvpool.Quota) as error:
+    except (kvpool.NoBlocks, kvpool.Quota, kvpool.NeverFits) as error:
         raise NoRoom(str(error)) from error
     except (kvpool.Disconnected, kvpool.Stale) as error:  # Stale: a new daemon, asked by an old session
         raise Gone(str(error)) from error

@@ -114,8 +114,9 @@ class Engine:
             self._admit()
             rows = self._plan()
             return self._pass(rows) if rows else []
-        except NoRoom:
+        except NoRoom as error:
             if len(rows) < 2:
+                error.sequence = error.sequence or rows[0][0]
                 raise
             self.preempt(rows[-1][0])  # the youngest makes room, and waits its turn
             self.waiting.append(rows[-1][0])
@@ -135,8 +136,9 @@ class Engine:
             try:
                 verb = self.cache.resume if sequence.is_open else self.cache.open
                 sequence.done = verb(sequence.id, sequence.tokens)
-            except NoRoom:
-                if is_idle:
+            except NoRoom as error:
+                if is_idle:  # nobody else will make room
+                    error.sequence = sequence
                     raise
                 return
             if not sequence.is_open:

@@ -102,7 +102,7 @@ class Job:
     # ---- the daemon's memory
 
     def held(self, tenant):
-        """(sharing, without) bytes: of blocks that a tenant's sequences hold, by the daemon's count."""
+        """Bytes of the pool that a tenant has, by the daemon's count."""
         with self.daemon.operator() as operator:
             found = next(t for t in operator.tenants() if t["name"] == tenant)
             return found["charged_bytes"]
@@ -139,7 +139,7 @@ def run(job):
     ask = [question for question, _ in facts.QUESTIONS]
     first, second, alone, forks, later = ask[0], ask[1:4], ask[4], ask[5:8], ask[8]
 
-    say(f"1. A dense cache of its own answers everything once: what all others are compared with.")
+    say("1. A dense cache of its own answers everything once: what all others are compared with.")
     dense = job.dense()
     answers = dense.ask("ask", questions=[first, *second, alone, later])
     forked = dense.ask("fork", questions=forks)
@@ -216,7 +216,7 @@ def plot(job, path):
     tokens.barh(names, [row["computed"] for row in job.rows],
                 left=[row["reused"] for row in job.rows], label="computed")
     tokens.set(title="tokens of each question")
-    tokens.legend()
+    tokens.legend(loc="upper center", bbox_to_anchor=(0.5, -0.05), ncols=2)
     times.barh(names, [row["first_s"] for row in job.rows], color="C2")
     times.set(title="seconds to the first token", yticks=[])
     memory.bar(["without", "sharing"], job.memory, color=["C3", "C0"])
@@ -243,15 +243,16 @@ def main(arguments):
         tier = {"disk_directory": disk, "disk_max_bytes": "1GiB", "disk_granule_bytes": "8MiB",
                 "store_default": "all"}
         has_disk = "disk-directory" in known
-        # Room for what seven sequences of the job need, and not much more.
-        num_bytes = int(token_bytes(model, arguments.dtype) * 3500) // MIB + 1
+        # Room for the beginning of two tenants and for all answers, and not much more.
+        beginning = len(model.tokeniser.chat(facts.messages()))
+        num_bytes = token_bytes(model, arguments.dtype) * (2 * beginning + 1500) // MIB + 1
         with Daemon((OURS, OTHER, FILLER), pool_bytes=f"{num_bytes}MiB",
                     **(tier if has_disk else {})) as daemon:
             job = Job(arguments, daemon)
             job.has_disk, job.token_bytes = has_disk, token_bytes(model, arguments.dtype)
             print(f"kvpoold has a pool of {num_bytes} MiB; {model.name} keeps "
                   f"{job.token_bytes / 1024:.1f} KiB a token ({arguments.dtype}). "
-                  f"The shared beginning has {len(model.tokeniser.chat(facts.messages()))} tokens.")
+                  f"The shared beginning has {beginning} tokens.")
             try:
                 run(job)
             finally:

@@ -72,9 +72,10 @@ class Tokeniser:
         return b"".join(self.token_bytes(token) for token in tokens).decode("utf-8", "replace")
 
     def decoder(self):
-        """Returns a function from the next token to the text that is sure by now."""
+        """Returns a function from the next token to the text that is sure by now; of None, the rest."""
         decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        return lambda token: decode(self.token_bytes(token))
+        return lambda token: (decode(b"", final=True) if token is None else
+                              decode(self.token_bytes(token)))
 
 
 class ByteTokeniser(Tokeniser):

@@ -20,9 +20,10 @@ from .engine import Engine
 from .model import load
 
 
-def connect(model, directory, token, dtype="f32", **options):
+def connect(model, directory, token, dtype="f32", patience=30):
+    """@patience: seconds to wait for a daemon that is not there, or not there again."""
     pool = kvpool.Pool(directory=directory, token=token, staging_bytes=staging_bytes(model),
-                       connect_timeout=30, **options)
+                       connect_timeout=patience)
     return DaemonCache(model, pool, dtype)
 
 
