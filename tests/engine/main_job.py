@@ -109,8 +109,8 @@ class Job:
 
     def crowd(self):
         """Another tenant takes all that can be had, and lets go of it: what was cached is evicted."""
-        model = kvpool.Model(name="filler", weights_revision="1", num_layers=4, num_kv_heads=4,
-                             num_q_heads=4, k_head_dim=64, v_head_dim=64)
+        model = kvpool.Model(name="filler", weights_revision="1", num_layers=1, num_kv_heads=1,
+                             num_q_heads=1, k_head_dim=64, v_head_dim=64)
         rng = np.random.default_rng(int(time.time()))
         with self.daemon.pool(FILLER) as pool:
             pool.register_model(model)

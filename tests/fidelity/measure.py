@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from engine import facts
+from engine.engine import Engine
+
 WINDOW = 2048  # tokens of one window of text
 ROWS = 256     # of them through the model at a time: a row of logits is as wide as the vocabulary
 
@@ -58,3 +61,66 @@ def read_text(model, cache, texts, rows=ROWS):
         cache.close(number)
     reading.seconds = time.perf_counter() - start
     return reading
+
+
+def agreement(reading, baseline):
+    """Share of positions where both would have chosen the same next token."""
+    return float(np.mean(np.array(reading.best) == np.array(baseline.best)))
+
+
+def largest_difference(reading, baseline):
+    """Of logits, after each piece that was read."""
+    return float(max(np.abs(mine - theirs).max()
+                     for mine, theirs in zip(reading.logits, baseline.logits)))
+
+
+# (question, the sentence that is hidden, the word that a right answer has)
+NEEDLES = [
+    ("Where is the golden key?", "The golden key is hidden under the piano.", "piano"),
+    ("What is the secret password of the museum?",
+     "The secret password of the museum is marmalade.", "marmalade"),
+    ("Who stole the painting?", "The painting was stolen by a baker called Oskar.", "oskar"),
+    ("How many crowns does the parrot cost?", "The parrot costs ninety crowns.", "ninety"),
+]
+DEPTHS = (0.1, 0.5, 0.9)
+
+
+def haystack(model, text, length, depth, needle):
+    """Whole paragraphs of @text, about @length tokens, with one sentence more at @depth of them."""
+    paragraphs, tokens = [], 0
+    for paragraph in text.replace("\r\n", "\n").split("\n\n"):
+        paragraph = " ".join(paragraph.split())
+        if len(paragraph) < 80:
+            continue
+        tokens += len(model.tokeniser.encode(paragraph))
+        if tokens > length:
+            break
+        paragraphs.append(paragraph)
+    paragraphs.insert(round(depth * len(paragraphs)), needle)
+    return "\n".join(paragraphs)
+
+
+@dataclass
+class Search:
+    """Of one cache: for each needle whether it was found, and the answer's tokens."""
+    found: list = field(default_factory=list)
+    answers: list = field(default_factory=list)
+
+
+def find_needles(model, cache, text, lengths, needles=NEEDLES, depths=DEPTHS, max_new=16):
+    search = Search()
+    asked, answered = facts.EXAMPLES[0]
+    for length in lengths:
+        for depth in depths:
+            for question, sentence, word in needles:
+                hay = haystack(model, text, length, depth, sentence)
+                engine = Engine(model, cache)
+                sequence = engine.add(model.tokeniser.chat([
+                    {"role": "system", "content": f"{hay}\nAnswer in one short sentence."},
+                    {"role": "user", "content": asked}, {"role": "assistant", "content": answered},
+                    {"role": "user", "content": question}]), max_new)
+                engine.run(sequence)
+                engine.release(sequence)
+                search.found.append(word in model.tokeniser.decode(sequence.new).lower())
+                search.answers.append(sequence.new)
+    return search
