@@ -20,6 +20,12 @@ def built():
     return Path(os.environ.get("KVPOOLD_BUILD") or BUILD)
 
 
+# Steps go by shared memory where the library is there.
+_library = built() / "client-lib" / "libkvpool.so"
+if _library.exists():
+    os.environ.setdefault("KVPOOL_LIBRARY", str(_library))
+
+
 def _die_with_parent():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 

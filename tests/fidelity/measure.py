@@ -51,7 +51,7 @@ def read_text(model, cache, texts, rows=ROWS):
                 raise ValueError("a window was cached before it was read: its logits are not to be had")
             with cache.stepping([(number, piece)]) as attend:
                 logits = model.forward(np.array(piece), np.arange(at, at + len(piece)), attend)
-            wanted = np.array(tokens[at + 1:at + len(piece) + 1])
+            wanted = np.array(tokens[at + 1:at + len(piece) + 1], np.int64)
             top = logits.max(axis=1, keepdims=True)
             norm = top[:, 0] + np.log(np.exp(logits - top).sum(axis=1, dtype=np.float64))
             chosen = logits[np.arange(len(wanted)), wanted]

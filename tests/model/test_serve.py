@@ -162,7 +162,7 @@ def test_a_restart_of_the_daemon_is_not_noticed(tiny):
         assert after.choices[0].text == before.choices[0].text
 
 
-def test_gemma_answers_too(daemon, models):
+def test_sliding_layers_too(daemon, models):
     tiny = models("tiny-gemma3")
     with serving(daemon, "tiny-gemma3", "--dtype", "f16") as client:
         messages = [{"role": "user", "content": "How high is it?"}]
