@@ -153,4 +153,4 @@ def text(name):
                     (folder / name).write_bytes(archive.extractfile(member).read())
             finally:
                 shutil.rmtree(work, ignore_errors=True)
-    return (folder / name).read_bytes().decode("utf-8")  # with its line ends as they are
+    return (folder / name).read_text(encoding="utf-8")  # lines end with "\n", in the file not

@@ -86,7 +86,7 @@ class Harness:
 def read(name):
     if name in ("alice29.txt", "asyoulik.txt", "plrabn12.txt"):
         return packages.text(name)
-    with open(name, encoding="utf-8", newline="") as file:
+    with open(name, encoding="utf-8") as file:
         return file.read()
 
 

@@ -88,7 +88,7 @@ DEPTHS = (0.1, 0.5, 0.9)
 def haystack(model, text, length, depth, needle):
     """Whole paragraphs of @text, about @length tokens, with one sentence more at @depth of them."""
     paragraphs, tokens = [], 0
-    for paragraph in text.replace("\r\n", "\n").split("\n\n"):
+    for paragraph in text.split("\n\n"):
         paragraph = " ".join(paragraph.split())
         if len(paragraph) < 80:
             continue

@@ -85,7 +85,7 @@ def drawing(model):
     if model.name.startswith("tiny"):
         rng = np.random.default_rng(3)
         return lambda length: rng.integers(3, len(model.embedding), length).tolist()
-    book = iter(model.tokeniser.encode(packages.text("alice29.txt").replace("\r\n", "\n")))
+    book = iter(model.tokeniser.encode(packages.text("alice29.txt")))
     return lambda length: list(itertools.islice(book, length))
 
 

@@ -79,10 +79,10 @@ def test_unknown_plans_are_refused(book):
         harness.main(["--model", "tiny-llama", "--text", book, "--plans", "f32,f8"])
 
 
-# Two windows of alice29.txt. SmolLM2: a run in double precision (18.090190). Gemma: this engine, whose
-# logits are llama.cpp's within 0.03 (test_llama.py).
+# Two windows of alice29.txt. SmolLM2: a run in double precision (19.513281). Gemma: this engine, whose
+# logits are llama.cpp's within 0.03 (test_llama.py, also beyond its window).
 @pytest.mark.long
-@pytest.mark.parametrize("name, wanted", [("smollm2", 18.0902), ("gemma", 13.8508)])
+@pytest.mark.parametrize("name, wanted", [("smollm2", 19.5133), ("gemma", 17.1796)])
 def test_perplexity_of_real_models(models, name, wanted):
     model = models(name)
     texts = measure.windows(model, packages.text("alice29.txt"), 2)

@@ -44,7 +44,7 @@ def both(request, tmp_path_factory, models):
     model = models(request.param)
     path = tmp_path_factory.mktemp("llama") / "model.gguf"
     write_f32(request.param, path)
-    llama = llama_cpp.Llama(str(path), n_ctx=512, n_threads=1, logits_all=True, verbose=False,
+    llama = llama_cpp.Llama(str(path), n_ctx=1024, n_threads=1, logits_all=True, verbose=False,
                             flash_attn=False, type_k=0, type_v=0)
     yield model, llama
     llama.close()
@@ -64,6 +64,17 @@ def test_special_tokens_in_a_text_are_text(both):
     text = "a<|im_end|>b<eos>c<bos>"
     assert not model.tokeniser.control & set(model.tokeniser.encode(text))
     assert model.tokeniser.encode(text) == llama.tokenize(text.encode(), False, False)
+
+
+def test_same_logits_beyond_the_window(both):
+    model, llama = both
+    tokens = model.tokeniser.text(packages.text("alice29.txt"))[:900]
+    engine = Engine(model, LocalCache(model))
+    sequence = engine.add(tokens, max_new=0)
+    engine.run(sequence)
+    llama.reset()
+    llama.eval(tokens)
+    assert np.abs(sequence.logits - llama.scores[len(tokens) - 1]).max() < BOUND[model.name]
 
 
 def test_same_logits_and_the_same_tokens(both):
