@@ -7,7 +7,7 @@ import sys
 import time
 
 from . import facts, packages
-from .cache import LocalCache
+from .dense import LocalCache
 from .engine import Engine
 from .model import load
 from .worker import connect

@@ -20,7 +20,8 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
-from .cache import LocalCache, NoRoom
+from .cache import NoRoom
+from .dense import LocalCache
 from .engine import Engine
 from .model import load
 from .worker import connect

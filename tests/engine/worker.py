@@ -15,7 +15,8 @@ import time
 import kvpool
 
 from . import facts
-from .cache import DaemonCache, LocalCache, staging_bytes
+from .cache import DaemonCache, staging_bytes
+from .dense import LocalCache
 from .engine import Engine
 from .model import load
 

@@ -14,8 +14,9 @@ import sys
 import time
 
 from engine import packages
-from engine.cache import LocalCache, staging_bytes
+from engine.cache import staging_bytes
 from engine.daemon import Daemon
+from engine.dense import LocalCache
 from engine.model import load
 
 from . import measure

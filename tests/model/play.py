@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine import packages
-from engine.cache import LocalCache
+from engine.dense import LocalCache
 from engine.engine import Engine
 
 # Of logits, by what K and V are kept as.

@@ -3,8 +3,9 @@
 import pytest
 
 from engine import tiny
-from engine.cache import DaemonCache, LocalCache, NoRoom, staging_bytes
+from engine.cache import DaemonCache, NoRoom, staging_bytes
 from engine.daemon import Daemon
+from engine.dense import LocalCache
 from engine.engine import Engine
 
 

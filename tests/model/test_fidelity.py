@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine import packages, tiny
-from engine.cache import LocalCache
+from engine.dense import LocalCache
 from fidelity import __main__ as harness
 from fidelity import measure
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine import gguf_file, packages
-from engine.cache import LocalCache
+from engine.dense import LocalCache
 from engine.engine import Engine
 
 llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not built")

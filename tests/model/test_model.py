@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine import facts, tiny
-from engine.cache import LocalCache
+from engine.dense import LocalCache
 from engine.engine import Engine
 from engine.model import gelu_tanh, load, rms_norm, rotate, silu, unpermute
 

@@ -11,7 +11,7 @@ import pytest
 
 openai = pytest.importorskip("openai")
 
-from engine.cache import LocalCache  # noqa: E402
+from engine.dense import LocalCache  # noqa: E402
 from engine.daemon import Daemon  # noqa: E402
 from engine.engine import Engine  # noqa: E402
 
