@@ -1,8 +1,11 @@
 """A kvpoold of our own, in a temporary folder, for demos and tests: started, killed, started again."""
 
+import contextlib
 import ctypes
+import functools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +21,14 @@ BUILD = Path(__file__).resolve().parents[2] / "build"
 def built():
     """The folder with the programs: $KVPOOLD_BUILD, or build/."""
     return Path(os.environ.get("KVPOOLD_BUILD") or BUILD)
+
+
+@functools.cache
+def known_settings():
+    """Names of the settings that this kvpoold has."""
+    said = subprocess.run([built() / "daemon" / "kvpoold", "--print-config"], check=True, text=True,
+                          stdout=subprocess.PIPE).stdout
+    return frozenset(re.findall(r"^([a-z-]+):", said, re.MULTILINE))
 
 
 # Steps go by shared memory where the library is there.
@@ -43,6 +54,8 @@ class Daemon:
             "tenants": [{"name": name, "token-file": str(self._token_file(name))}
                         for name in tenants],
         } | {name.replace("_", "-"): value for name, value in settings.items()}
+        if "keep-time" in known_settings():  # who keeps memory for a next start does not do so for long
+            self.settings.setdefault("keep-time", "1min")
         self.process = None
         self.start()
 
@@ -77,7 +90,12 @@ class Daemon:
         return self.process.wait(30)
 
     def finish(self):
+        """Its end, and of what it would have kept for a next start."""
         if self.process and self.process.poll() is None:
+            with contextlib.suppress(kvpool.KvpoolError, subprocess.TimeoutExpired):
+                with self.operator() as operator:
+                    operator.shutdown(forget=True)
+                self.process.wait(10)
             self.process.kill()
             self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)

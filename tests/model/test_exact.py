@@ -1,16 +1,14 @@
 """Answers over the daemon are those of a dense cache, token for token, whatever happens in between."""
 
 import functools
-import re
 import signal
-import subprocess
 
 import kvpool
 import numpy as np
 import pytest
 
 from engine.cache import DaemonCache, staging_bytes
-from engine.daemon import Daemon, built
+from engine.daemon import Daemon, known_settings
 from play import compare, everything, trace_of
 
 TINY = ("tiny-llama", "tiny-gemma3")
@@ -33,13 +31,6 @@ REGIMES = {
                       "disk_granule_bytes": "1MiB", "disk_min_block_bytes": "4KiB",
                       "store_default": "all"}, signal.SIGKILL),
 }
-
-
-@functools.cache
-def known_settings():
-    said = subprocess.run([built() / "daemon" / "kvpoold", "--print-config"], check=True,
-                          stdout=subprocess.PIPE, text=True).stdout
-    return set(re.findall(r"^([a-z-]+):", said, re.MULTILINE))
 
 
 class Bed:
