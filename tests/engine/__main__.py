@@ -1,6 +1,7 @@
 """What people can try: python3 -m engine {job,chat,serve}, in tests/ or with it on PYTHONPATH."""
 
 import argparse
+import importlib
 import sys
 
 
@@ -33,12 +34,8 @@ def arguments():
 
 def main():
     given = arguments()
-    from . import main_job, worker
-    modules = {"job": main_job, "worker": worker}
-    if given.command in ("chat", "serve"):
-        from . import chat, serve
-        modules |= {"chat": chat, "serve": serve}
-    return modules[given.command].main(given)
+    module = "main_job" if given.command == "job" else given.command
+    return importlib.import_module(f".{module}", __package__).main(given)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def _die_with_parent():
 
 
 class Daemon:
-    """Tenants are known by tokens, token_of(name). Settings are those of kvpoold.yaml, with _ for -."""
+    """Tenants are known by tokens, token_of(name). Settings: kvpoold.yaml's, with _ for -."""
 
     def __init__(self, tenants=("chat",), **settings):
         self.folder = Path(tempfile.mkdtemp(prefix="kvpool-"))
@@ -50,7 +50,8 @@ class Daemon:
         self.config = self.folder / "kvpoold.yaml"
         self.settings = {
             "run-directory": str(self.run), "state-directory": str(self.folder / "state"),
-            "pool-bytes": "256MiB", "page-bytes": "64KiB", "watermark-pages": 0, "http": False, "drain": "0s",
+            "pool-bytes": "256MiB", "page-bytes": "64KiB", "watermark-pages": 0,
+            "http": False, "drain": "0s",
             "tenants": [{"name": name, "token-file": str(self._token_file(name))}
                         for name in tenants],
         } | {name.replace("_", "-"): value for name, value in settings.items()}

@@ -17,7 +17,7 @@ def round_to(x, dtype):
 
 
 def attend_dense(q, k, v, window):
-    """Causal attention of the last len(q) of len(k) positions. [row][head][dim], k and v [head][row][dim]."""
+    """Causal attention of the last positions: q [row][head][dim], k and v [head][position][dim]."""
     rows, q_heads, dim = q.shape
     kv_heads, length, _ = k.shape
     group = q_heads // kv_heads

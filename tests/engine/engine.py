@@ -198,11 +198,11 @@ class Engine:
 
     def _recover(self):
         """No sequence is known any more: all join anew. What the daemon has kept is found."""
-        self.cache.reconnect()
         for sequence in self.running:
             if sequence.is_ready:
                 self._reopen(sequence)
             sequence.is_open = False
+        self.cache.reconnect()
 
     def _reopen(self, sequence):
         sequence.done, sequence.is_open, sequence.is_ready = 0, False, False

@@ -1,7 +1,7 @@
 """An OpenAI-style server on the engine: /v1/models, /v1/completions, /v1/chat/completions.
 
-One thread runs the engine, and is the only one that does; requests reach it through a queue and join the
-next pass. Several servers over one daemon share what they compute. The best token always wins, so
+One thread runs the engine, and is the only one that does; requests reach it through a queue and join
+the next pass. Several servers over one daemon share what they compute. The best token always wins, so
 temperature and its like are accepted and have no effect. usage.prompt_tokens_details.cached_tokens says
 what the daemon had. Where the pool has no room for a prompt the answer is 503.
 """
@@ -43,6 +43,7 @@ class Request:
     loop: asyncio.AbstractEventLoop
     news: asyncio.Queue
     sequence: object = None
+    decode: object = None  # a function from its next token to text
     is_cancelled: bool = False
 
     def tell(self, news):

@@ -2,8 +2,8 @@
 
     python3 -m fidelity --model gemma --plans f16,bf16 --json out.json --plot out.png
 
-Perplexity: of the first windows of 2,048 tokens of a book (public domain, downloaded). Agreement: at how
-many of those positions the same token would have been chosen as with the dense cache. Needles: a
+Perplexity: of the first windows of 2,048 tokens of a book (public domain, downloaded). Agreement: at
+how many of those positions the same token would have been chosen as with the dense cache. Needles: a
 sentence hidden among paragraphs of the book, asked for in a chat.
 """
 

@@ -1,4 +1,4 @@
-"""The terminal chat, and the main job, as a person would start them, on tiny models."""
+"""The terminal chat and the worker, as they would be started, on tiny models."""
 
 import json
 import os
@@ -6,8 +6,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from engine.daemon import Daemon
 
@@ -46,21 +44,6 @@ def test_without_a_daemon():
 def test_nobody_there(tmp_path):
     done = start("chat", "--model", "tiny-llama", "--dir", str(tmp_path), input="x\n")
     assert done.returncode == 1 and "kvpoold" in done.stdout
-
-
-@pytest.mark.parametrize("model", ("tiny-llama", "tiny-gemma3"))
-def test_the_main_job(model, tmp_path):
-    picture = tmp_path / "job.png"
-    done = start("job", "--model", model, "--plot", str(picture))
-    assert done.returncode == 0, done.stdout
-    assert "0 differ from the dense cache" in done.stdout
-    assert picture.stat().st_size > 10000
-    found = figures(done.stdout)
-    assert len(found) == 11
-    assert found[0][0] == 0                              # first
-    assert all(reused > 3000 for reused, _ in found[1:7])  # shared, forked
-    assert found[7][0] == 0                              # another tenant
-    assert "tokens are cached for 'harbour', 0 for 'rival'" in done.stdout
 
 
 def test_no_package_to_be_had(tmp_path):

@@ -1,5 +1,6 @@
 """Who runs when: over a cache that writes down what it was asked."""
 
+import kvpool
 import pytest
 
 from engine import tiny
@@ -141,6 +142,23 @@ def test_one_that_never_fits_is_named(small):
     assert caught.value.sequence is small.running[0]
     small.release(caught.value.sequence)
     assert len(small.run(small.add([5] * 20, 3, stops=()))[0]) == 3
+
+
+def test_while_there_is_no_daemon_it_says_so_and_goes_on_later():
+    model = tiny.make()
+    with Daemon() as daemon, daemon.pool(connect_timeout=0.2,
+                                         staging_bytes=staging_bytes(model)) as pool:
+        engine = Engine(model, DaemonCache(model, pool))
+        sequence, other = engine.add(prompt(30), 8, stops=()), engine.add(prompt(9), 8, stops=())
+        engine.step()
+        daemon.stop(9)
+        for _ in range(2):
+            with pytest.raises(kvpool.Disconnected):
+                engine.step()
+        engine.release(other)
+        daemon.start()
+        dense = Engine(model, LocalCache(model))
+        assert engine.run(sequence) == dense.run(dense.add(prompt(30), 8, stops=()))
 
 
 def test_growth_preempts_and_comes_back(small, monkeypatch):
