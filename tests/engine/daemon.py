@@ -23,6 +23,24 @@ def built():
     return Path(os.environ.get("KVPOOLD_BUILD") or BUILD)
 
 
+def take_all(pool, seed):
+    """Through @pool, sequences until nothing more can be had; what others have cached is evicted.
+    What is just being copied to a lower tier can be had a moment later."""
+    model = kvpool.Model(name="filler", weights_revision=str(seed), num_layers=1, num_kv_heads=1,
+                         num_q_heads=1, k_head_dim=64, v_head_dim=64)
+    pool.register_model(model)
+    number, patience = 1, 40
+    while patience:
+        tokens = [(seed * 1000 + number) % (1 << 31)] * 128
+        try:
+            pool.allocate(number, kvpool.Prompt(model, tokens), unfilled=True)
+            number += 1
+        except (kvpool.NoBlocks, kvpool.Limit):
+            patience -= 1
+            time.sleep(0.025)
+    return number - 1
+
+
 @functools.cache
 def known_settings():
     """Names of the settings that this kvpoold has."""

@@ -14,11 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-import kvpool
-import numpy as np
-
 from . import facts, packages
-from .daemon import Daemon, known_settings
+from .daemon import Daemon, known_settings, take_all
 from .model import load
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -108,17 +105,13 @@ class Job:
 
     def crowd(self):
         """Another tenant takes all that can be had, and lets go of it: what was cached is evicted."""
-        model = kvpool.Model(name="filler", weights_revision="1", num_layers=1, num_kv_heads=1,
-                             num_q_heads=1, k_head_dim=64, v_head_dim=64)
-        rng = np.random.default_rng(int(time.time()))
         with self.daemon.pool(FILLER) as pool:
-            pool.register_model(model)
-            try:
-                for number in range(1, 4000):
-                    pool.allocate(number, kvpool.Prompt(model, rng.integers(0, 1 << 31, 1024)),
-                                  unfilled=True)
-            except (kvpool.NoBlocks, kvpool.Limit):
-                return
+            take_all(pool, int(time.time()))
+
+    def from_disk(self):
+        """Tokens that were found on disk, so far."""
+        with self.daemon.operator() as operator:
+            return operator.stats()["numbers"].get("tier_hit_tokens", {}).get("disk", 0)
 
 
 def say(text):
@@ -176,7 +169,10 @@ def run(job):
     say(f"5. Everybody lets go, and '{FILLER}' fills the pool: what was cached is evicted"
         f"{' to disk' if job.has_disk else ', and this daemon has no disk'}.")
     job.crowd()
+    before = job.from_disk()
     job.ask(two, [later], "evicted")
+    if job.has_disk:
+        print(f"  {job.from_disk() - before} tokens of that came from disk.")
     two.ask("release")
 
     say("6. A1 is killed and started again.")

@@ -3,12 +3,10 @@
 import functools
 import signal
 
-import kvpool
-import numpy as np
 import pytest
 
 from engine.cache import DaemonCache, staging_bytes
-from engine.daemon import Daemon, known_settings
+from engine.daemon import Daemon, known_settings, take_all
 from play import compare, everything, trace_of
 
 TINY = ("tiny-llama", "tiny-gemma3")
@@ -59,18 +57,8 @@ class Bed:
 
     def _fill(self):
         """A stranger takes all that can be had, and lets go of it again."""
-        model = kvpool.Model(name="filler", weights_revision=str(self.disturbed), num_layers=1,
-                             num_kv_heads=1, num_q_heads=1, k_head_dim=64, v_head_dim=64)
         with self.daemon.pool("stranger") as pool:
-            pool.register_model(model)
-            number, rng = 0, np.random.default_rng(self.disturbed)
-            try:
-                while True:
-                    number += 1
-                    prompt = kvpool.Prompt(model, rng.integers(0, 1 << 31, 128))
-                    pool.allocate(number, prompt, unfilled=True)
-            except (kvpool.NoBlocks, kvpool.Limit):
-                assert number > 1
+            assert take_all(pool, self.disturbed) > 0
 
     def evictions(self):
         with self.daemon.operator() as operator:
