@@ -384,6 +384,85 @@ static void both_tiers_of_memory_outlive_the_daemon(void **state)
     assert_true(tier_stat(&daemon_, "tier_hit_tokens", "host") > 0);
 }
 
+/* ---- at any moment -------------------------------------------------------------------------- */
+
+enum { KILLS = 12, SEEDS = 40 };
+
+/* Puts and gets prompts at random for as long as the daemon lives: what matches is exact. */
+static void load_run(unsigned seed)
+{
+    uint32_t tokens[TOKENS];
+    static uint8_t bytes[BLOCKS][STORE_BLOCK];
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
+    const struct kvpool_allocate_options unfilled = {.unfilled = true};
+    struct kvpool_result result;
+    uint32_t model = 0;
+
+    if (!kvpool || kvpool_register_model(kvpool, &store_model, &model, NULL))
+        _exit(0); /* it was killed before */
+    for (uint64_t sequence = 1;; sequence++) {
+        uint32_t prompt_seed = (uint32_t)rand_r(&seed) % SEEDS + 1;
+        const struct kvpool_prompt prompt = store_prompt(model, prompt_seed, BLOCKS, tokens);
+        int status = kvpool_allocate(kvpool, sequence, &prompt, &unfilled, &result);
+        if (status == KVPOOL_DISCONNECTED)
+            break;
+        if (status)
+            continue; /* no room just now */
+        uint32_t first = (uint32_t)(result.matched / STORE_TOKENS);
+        struct kvpool_blocks blocks = {.sequence = sequence,
+                                       .first_block = first,
+                                       .num_blocks = BLOCKS - first,
+                                       .data = bytes[first],
+                                       .data_bytes = (uint64_t)(BLOCKS - first) * STORE_BLOCK};
+        for (uint32_t at = first; at < BLOCKS; at++)
+            block_fill(bytes[at], STORE_BLOCK, block_tag(prompt_seed, at, 1));
+        if (first < BLOCKS && (kvpool_write(kvpool, &blocks) || kvpool_fill(kvpool, sequence) ||
+                               kvpool_publish(kvpool, sequence)))
+            break;
+        blocks = (struct kvpool_blocks){
+            .sequence = sequence, .num_blocks = BLOCKS, .data = bytes, .data_bytes = sizeof(bytes)};
+        if (kvpool_read(kvpool, &blocks))
+            break;
+        for (uint32_t at = 0; at < BLOCKS; at++) {
+            if (!block_is(bytes[at], STORE_BLOCK, block_tag(prompt_seed, at, 1)))
+                _exit(77);
+        }
+        if (kvpool_release(kvpool, sequence))
+            break;
+    }
+    _exit(0);
+}
+
+static void killed_at_any_moment_it_serves_no_wrong_byte(void **state)
+{
+    unsigned random = 4711;
+    int status;
+
+    (void)state;
+    store_start(&daemon_, &disk, "keep: holder\nhost-tier-bytes: 1MiB\nhost-ahead-bytes: 1MiB\n");
+    for (int kills = 0; kills < KILLS; kills++) {
+        pid_t loads[2];
+        for (unsigned at = 0; at < 2; at++) {
+            loads[at] = fork();
+            if (loads[at] == 0)
+                load_run(random + at);
+        }
+        (void)usleep((useconds_t)rand_r(&random) % 400000);
+        assert_int_equal(daemon_stop(&daemon_, SIGKILL), 128 + SIGKILL);
+        for (unsigned at = 0; at < 2; at++) {
+            assert_int_equal(waitpid(loads[at], &status, 0), loads[at]);
+            assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        }
+        daemon_restart(&daemon_);
+    }
+    stat_await(&daemon_, "memory_adopting", 0, 20000);
+    stat_await(&daemon_, "disk_phase", 3, 20000);
+    store_settle(&daemon_);
+    check_slots();
+    assert_true(stat_read(&daemon_, "memory_restored_blocks") > 0);
+    assert_true(stat_read(&daemon_, "disk_restored_blocks") > 0);
+}
+
 #define TEST(name) cmocka_unit_test_teardown(name, finish)
 int main(int argc, char **argv)
 {
@@ -401,6 +480,7 @@ int main(int argc, char **argv)
         TEST(cleared_memory_is_not_found),
         TEST(another_budget_gives_the_memory_up),
         TEST(both_tiers_of_memory_outlive_the_daemon),
+        TEST(killed_at_any_moment_it_serves_no_wrong_byte),
     };
 
     if (argc > 1)
