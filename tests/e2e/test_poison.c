@@ -5,7 +5,7 @@
  * By hand for longer: test_poison --reads 10000000 --seed 7.
  */
 #include "tests/e2e/daemon.h"
-#include "tests/e2e/faulty.h"
+#include "tests/e2e/lying.h"
 #include "tests/e2e/poison.h"
 #include "tests/e2e/store.h"
 #include "tests/support/test.h"

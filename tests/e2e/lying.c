@@ -1,5 +1,5 @@
-/* tests/e2e/fault_board.c - in the test: what a faulty daemon is to do. */
-#include "tests/e2e/faulty.h"
+/* tests/e2e/lying.c - in the test: what a lying disk is to do. */
+#include "tests/e2e/lying.h"
 
 #include "tests/support/test.h"
 
@@ -38,13 +38,13 @@ struct fault_board *fault_board_make(const char *path)
         mmap(NULL, sizeof(struct fault_board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_true(memory != MAP_FAILED);
     assert_int_equal(close(fd), 0);
-    assert_int_equal(setenv("KVPOOL_FAULTS", path, 1), 0);
+    assert_int_equal(setenv("KVPOOLD_LIES", path, 1), 0);
     return memory;
 }
 
 void fault_board_free(struct fault_board *board, const char *path)
 {
-    (void)unsetenv("KVPOOL_FAULTS");
+    (void)unsetenv("KVPOOLD_LIES");
     assert_int_equal(munmap(board, sizeof(*board)), 0);
     assert_int_equal(unlink(path), 0);
 }

@@ -1,5 +1,5 @@
-/* tests/e2e/faulty.c - in the daemon: what is done to its reads and writes, from a seed. */
-#include "tests/e2e/faulty.h"
+/* tests/e2e/lying_kvpoold.c - in the daemon: what is done to its reads and writes, from a seed. */
+#include "tests/e2e/lying.h"
 
 #include "daemon/tier_disk.h"
 #include "offload/disk.h"
@@ -126,7 +126,7 @@ static int end(void *state, const struct disk_io *io, int result)
 __attribute__((constructor)) static void faults_begin(void)
 {
     static const struct disk_faults faults = {.begin = begin, .end = end};
-    const char *path = getenv("KVPOOL_FAULTS");
+    const char *path = getenv("KVPOOLD_LIES");
     int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
 
     if (fd < 0)

@@ -1,7 +1,7 @@
 /*
- * tests/e2e/faulty.h - a daemon whose disk lies: kvpoold with another end of struct disk_faults.
+ * tests/e2e/lying.h - a daemon whose disk lies: kvpoold with another end of struct disk_faults.
  *
- * $KVPOOL_FAULTS names a file that holds a struct fault_board. The test sets rates in it while the
+ * $KVPOOLD_LIES names a file that holds a struct fault_board. The test sets rates in it while the
  * daemon runs, and reads there what was done. Without the file it is a kvpoold like any other.
  */
 #pragma once
@@ -36,7 +36,7 @@ struct fault_board {
 
 /* --- for tests --- */
 
-/* Makes the file at @path, and sets $KVPOOL_FAULTS for daemons to come. Until fault_board_free().
+/* Makes the file at @path, and sets $KVPOOLD_LIES for daemons to come. Until fault_board_free().
  */
 struct fault_board *fault_board_make(const char *path);
 void fault_board_free(struct fault_board *board, const char *path);
