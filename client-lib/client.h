@@ -79,14 +79,16 @@ struct kvpool {
     int session_fd;
     struct welcome welcome;
     void *zmq, *socket;
+    void *monitor; /* of an operator's socket: tells that the daemon is gone */
+    uint32_t num_monitors;
+    bool is_ended; /* a reply says so: the session is no more */
 
     struct staging_header *staging;
     uint64_t staging_bytes, staging_used, data_bytes; /* data_bytes: without the corner */
     unsigned char *data;
     int daemon_eventfd, client_eventfd;
-    bool has_corner; /* behind data_bytes there are CLIENT_CORNER_BYTES more */
-    uint64_t num_submitted, num_completed; /* of the rings, for ever */
-    uint64_t corner_id;                    /* the request whose rows lie in the corner; 0: none */
+    bool has_corner;    /* behind data_bytes there are CLIENT_CORNER_BYTES more */
+    uint64_t corner_id; /* the request whose rows lie in the corner; 0: none */
 
     struct pending pending[CLIENT_NUM_PENDING];
     uint32_t num_waiting, num_resolved;

@@ -23,6 +23,19 @@ static void sleep_ms(int64_t duration_ms)
     nanosleep(&duration, NULL);
 }
 
+/* An operator has no session socket that would be closed: ZeroMQ says what it sees. */
+static int monitor_open(struct kvpool *client)
+{
+    char endpoint[64];
+
+    snprintf(endpoint, sizeof(endpoint), "inproc://kvpool-monitor-%u", client->num_monitors++);
+    if (zmq_socket_monitor(client->socket, endpoint,
+                           ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED) < 0)
+        return -errno;
+    client->monitor = zmq_socket(client->zmq, ZMQ_PAIR);
+    return !client->monitor || zmq_connect(client->monitor, endpoint) < 0 ? -errno : 0;
+}
+
 static int socket_open(struct kvpool *client, const char *endpoint)
 {
     const int zero = 0, mark = HIGH_WATER_MARK;
@@ -32,17 +45,21 @@ static int socket_open(struct kvpool *client, const char *endpoint)
     if (!client->socket || zmq_setsockopt(client->socket, ZMQ_LINGER, &zero, sizeof(zero)) < 0 ||
         zmq_setsockopt(client->socket, ZMQ_SNDHWM, &mark, sizeof(mark)) < 0 ||
         zmq_setsockopt(client->socket, ZMQ_RCVHWM, &mark, sizeof(mark)) < 0 ||
-        zmq_setsockopt(client->socket, ZMQ_MAXMSGSIZE, &max_bytes, sizeof(max_bytes)) < 0 ||
-        zmq_connect(client->socket, endpoint) < 0)
+        zmq_setsockopt(client->socket, ZMQ_MAXMSGSIZE, &max_bytes, sizeof(max_bytes)) < 0)
         return -errno;
-    return 0;
+    int err = client->is_operator ? monitor_open(client) : 0;
+    if (err)
+        return err;
+    return zmq_connect(client->socket, endpoint) < 0 ? -errno : 0;
 }
 
 static void socket_close(struct kvpool *client)
 {
+    if (client->monitor)
+        zmq_close(client->monitor);
     if (client->socket)
         zmq_close(client->socket);
-    client->socket = NULL;
+    client->socket = client->monitor = NULL;
 }
 
 /* ZeroMQ would wait in silence for somebody to listen: look whether somebody does. */
@@ -243,7 +260,7 @@ void kvpool_disconnect(struct kvpool *client)
 
 void client_lose(struct kvpool *client)
 {
-    client->is_connected = false;
+    client->is_connected = client->is_ended = false;
     batch_drop(client);
     pending_resolve_all(client, false, STATUS_DISCONNECTED, NULL);
 }

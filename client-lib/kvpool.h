@@ -483,6 +483,32 @@ int kvpool_cancel(struct kvpool *kvpool, uint64_t ticket);
 /* Your tenant's numbers as JSON (proto/README.md, section 8). -EMSGSIZE: more than @max bytes. */
 int kvpool_stats(struct kvpool *kvpool, char *out_json, size_t max);
 
+/*
+ * ---- the client's half of the rings, for libraries in languages without atomics ----
+ *
+ * Of a session that you opened yourself, without this library: proto/README.md says how, and what
+ * the entries are. @staging is the whole mapping, its header first, and the header was checked. The
+ * state is there alone. One thread at a time.
+ */
+enum { KVPOOL_SUBMISSION_BYTES = 128, KVPOOL_COMPLETION_BYTES = 32 };
+
+/* Copies one entry in and wakes the daemon if it sleeps. -EAGAIN: the ring is full, that is as many
+ * are outstanding as it holds; another errno: it is submitted, but the daemon could not be woken.
+ */
+int kvpool_ring_submit(void *staging, int daemon_eventfd, const void *submission);
+
+/* 1: *out_completion is the next entry; 0: there is none; -EPROTO: more than were outstanding. */
+int kvpool_ring_receive(void *staging, void *out_completion);
+
+uint32_t kvpool_ring_outstanding(const void *staging); /* submitted, and not received */
+
+/* Looks for a completion for so long: whether one is there. */
+bool kvpool_ring_spin(const void *staging, uint32_t spin_us);
+
+/* Before you sleep on your own eventfd; false: do not, a completion is there. Disarm afterwards. */
+bool kvpool_ring_arm(void *staging);
+void kvpool_ring_disarm(void *staging);
+
 #ifdef __cplusplus
 }
 #endif

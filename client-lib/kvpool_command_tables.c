@@ -62,6 +62,8 @@ static void payers_print(const struct json *payers, const char *kind, double bud
                size_text(guarantee, json_number(payer, "guarantee_bytes")),
                limit_text(limit, payer, "limit_bytes"), json_number(payer, "weight"), hits);
         bar_print(json_number(payer, "charged_bytes"), whole > 0 ? whole : budget_bytes);
+        if (json_number(payer, "quarantined") > 0) /* a process that could write them lives */
+            printf("  %.0f quarantined", json_number(payer, "quarantined"));
         putchar('\n');
     }
 }
@@ -77,6 +79,35 @@ static void duration_print(double ms)
            (unsigned)(seconds % 60));
 }
 
+/* What lies below the pool, if anything does. */
+static void tiers_print(const struct json *tiers)
+{
+    if (!tiers->first || !tiers->first->next)
+        return;
+    printf("%-7s %-10s %11s %11s %8s %12s %11s %11s %8s %8s\n", "TIER", "STATE", "USED", "OF",
+           "BLOCKS", "HIT TOKENS", "STORED", "FETCHED", "SKIPPED", "FAILED");
+    for (const struct json *tier = tiers->first; tier; tier = tier->next) {
+        char used[SIZE_CHARS], of[SIZE_CHARS], stored[SIZE_CHARS], fetched[SIZE_CHARS];
+        const char *phase = json_string(tier, "phase"), *state = json_string(tier, "state");
+        bool is_well = strcmp(state, "") == 0 || strcmp(state, "ok") == 0;
+        bool is_there = strcmp(phase, "") == 0 || strcmp(phase, "ready") == 0;
+        double skipped = 0;
+        for (const struct json *reason = json_member(tier, "skipped")->first; reason;
+             reason = reason->next)
+            skipped += reason->number;
+        printf("%-7s %-10s %11s %11s %8.0f %12.0f %11s %11s %8.0f %8.0f\n",
+               json_string(tier, "name"),
+               !is_there ? phase : !is_well ? state : json_string(tier, "mode"),
+               size_text(used, json_number(tier, "charged_bytes")),
+               size_text(of, json_number(tier, "budget_bytes")),
+               json_number(tier, "evictable") + json_number(tier, "held"),
+               json_number(tier, "hit_tokens"), size_text(stored, json_number(tier, "stored_bytes")),
+               size_text(fetched, json_number(tier, "fetched_bytes")), skipped,
+               json_number(tier, "failed"));
+    }
+    putchar('\n');
+}
+
 static void status_print(const struct json *status)
 {
     char used[SIZE_CHARS], budget[SIZE_CHARS];
@@ -87,7 +118,10 @@ static void status_print(const struct json *status)
         duration_print(json_number(status, "uptime_ms"));
     printf("%s%s, %.0f sessions, %.0f sequences\n",
            json_member(status, "ready")->kind == JSON_FALSE ? ", not ready yet" : "",
-           json_is_true(status, "draining") ? ", draining" : "", json_number(status, "sessions"),
+           json_is_true(status, "draining")     ? ", draining"
+           : json_is_true(status, "recovering") ? ", recovering what was cached"
+                                                : "",
+           json_number(status, "sessions"),
            json_number(status, "sequences"));
     printf("pool %s of %s in use  ", size_text(used, json_number(status, "charged_bytes")),
            size_text(budget, budget_bytes));
@@ -99,6 +133,7 @@ static void status_print(const struct json *status)
                row->kind == JSON_STRING ? row->string : json_string(row, "name"),
                json_string(row, "cost"));
     putchar('\n');
+    tiers_print(json_member(status, "tiers"));
 }
 
 static void names_print(const char *title, const struct json *names)

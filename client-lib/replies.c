@@ -122,5 +122,10 @@ void reply_take(struct kvpool *client, struct pending *pending, const Kvpool__Wi
 
     if (status == STATUS_OK)
         status = result_take(pending, reply, frame);
+    if (status == STATUS_STALE && !client->is_operator && session_read(client)) {
+        client->is_ended = true; /* not what it named is of before: the session is */
+        status = STATUS_DISCONNECTED;
+        message = NULL;
+    }
     pending_resolve(client, pending, status, message);
 }

@@ -1,5 +1,5 @@
 /*
- * client-lib/rings.c - step verbs through shared memory: proto/ring.h says who writes what.
+ * client-lib/rings.c - step verbs through shared memory, as requests and results.
  *
  * A step's rows have to lie in staging too: they go to the corner, which one step has at a time,
  * until its completion was seen. (A caller who gave up waiting has not got it back: the daemon may
@@ -7,8 +7,6 @@
  */
 #include <errno.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "client-lib/client.h"
 
@@ -24,23 +22,14 @@ static const uint32_t ring_verbs[KVPOOL_NUM_VERBS] = {
 };
 /* clang-format on */
 
-static struct ring_submission *submissions_of(struct kvpool *client)
-{
-    char *at = (char *)client->staging + client->staging->submissions_offset;
-    return (struct ring_submission *)(void *)at;
-}
-
-static const struct ring_completion *completions_of(const struct kvpool *client)
-{
-    const char *at = (const char *)client->staging + client->staging->completions_offset;
-    return (const struct ring_completion *)(const void *)at;
-}
-
 void ring_begin(struct kvpool *client)
 {
-    client->num_submitted = atomic_load(&client->staging->submissions.tail);
-    client->num_completed = atomic_load(&client->staging->completions.head);
     client->corner_id = 0;
+}
+
+static bool has_outstanding(const struct kvpool *client)
+{
+    return client->staging && kvpool_ring_outstanding(client->staging) > 0;
 }
 
 static uint64_t corner_bytes(const struct kvpool_request *request)
@@ -124,23 +113,12 @@ int ring_submit(struct kvpool *client, const struct kvpool_request *request, uin
     for (uint32_t i = 0; request->verb == KVPOOL_STEP && i < request->num_rows; i++)
         if (!request->rows[i].tokens)
             return -EINVAL;
-    if (client->num_submitted - client->num_completed >= RING_ENTRIES)
+    if (kvpool_ring_outstanding(client->staging) >= RING_ENTRIES)
         return -EAGAIN;
 
     struct ring_submission entry = {.id = id};
     entry_fill(client, request, &entry);
-    submissions_of(client)[client->num_submitted % RING_ENTRIES] = entry;
-
-    /* Partner: the daemon sets armed, then looks at tail once more; both sequentially consistent.
-     */
-    struct ring_words *words = &client->staging->submissions;
-    atomic_store(&words->tail, ++client->num_submitted);
-    if (atomic_load(&words->armed) && atomic_exchange(&words->armed, 0)) {
-        uint64_t one = 1;
-        if (write(client->daemon_eventfd, &one, sizeof(one)) < 0 && errno != EAGAIN)
-            return -errno;
-    }
-    return 0;
+    return kvpool_ring_submit(client->staging, client->daemon_eventfd, &entry);
 }
 
 static void completion_take(struct kvpool *client, const struct ring_completion *completion)
@@ -159,58 +137,29 @@ static void completion_take(struct kvpool *client, const struct ring_completion 
 
 int ring_receive(struct kvpool *client)
 {
-    if (!client->staging || client->num_submitted == client->num_completed)
+    struct ring_completion entry;
+    int err, num = 0;
+
+    if (!has_outstanding(client))
         return 0;
-
-    struct ring_words *words = &client->staging->completions;
-    uint64_t tail = atomic_load_explicit(&words->tail, memory_order_acquire);
-    if (tail - client->num_completed > client->num_submitted - client->num_completed)
-        return -EPROTO;
-
-    int num = 0;
-    for (; client->num_completed != tail; client->num_completed++, num++) {
-        struct ring_completion entry = completions_of(client)[client->num_completed % RING_ENTRIES];
+    for (; (err = kvpool_ring_receive(client->staging, &entry)) > 0; num++)
         completion_take(client, &entry);
-    }
-    if (num > 0)
-        atomic_store_explicit(&words->head, client->num_completed, memory_order_release);
-    return num;
-}
-
-static bool has_come(struct kvpool *client)
-{
-    return atomic_load(&client->staging->completions.tail) != client->num_completed;
+    return err < 0 ? err : num;
 }
 
 void ring_spin(struct kvpool *client)
 {
-    struct timespec start, now;
-
-    if (!client->staging || client->num_submitted == client->num_completed)
-        return;
-    clock_gettime(CLOCK_MONOTONIC, &start);
-    do {
-        for (int i = 0; i < 32; i++)
-            if (has_come(client))
-                return;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-    } while ((now.tv_sec - start.tv_sec) * 1000000000LL + now.tv_nsec - start.tv_nsec <
-             client->options.spin_us * 1000LL);
+    if (has_outstanding(client))
+        (void)kvpool_ring_spin(client->staging, client->options.spin_us);
 }
 
 bool ring_arm(struct kvpool *client)
 {
-    if (!client->staging || client->num_submitted == client->num_completed)
-        return true;
-    atomic_store(&client->staging->completions.armed, 1); /* partner: the daemon, after its tail */
-    if (!has_come(client))
-        return true;
-    ring_disarm(client);
-    return false;
+    return !has_outstanding(client) || kvpool_ring_arm(client->staging);
 }
 
 void ring_disarm(struct kvpool *client)
 {
     if (client->staging)
-        atomic_store(&client->staging->completions.armed, 0);
+        kvpool_ring_disarm(client->staging);
 }

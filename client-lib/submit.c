@@ -118,9 +118,10 @@ static int drain(struct kvpool *client)
 /* Sleeps on whatever can wake us. */
 static void client_sleep(struct kvpool *client, int64_t timeout_ms)
 {
+    /* The second one tells of the end: an operator's monitor, or the session socket. */
     zmq_pollitem_t items[] = {
         {.socket = client->socket, .events = ZMQ_POLLIN},
-        {.fd = client->session_fd, .events = ZMQ_POLLIN},
+        {.socket = client->monitor, .fd = client->session_fd, .events = ZMQ_POLLIN},
         {.fd = client->client_eventfd, .events = ZMQ_POLLIN},
     };
     int64_t left_ms = client->next_expiry_ms - client_now_ms();
@@ -131,13 +132,13 @@ static void client_sleep(struct kvpool *client, int64_t timeout_ms)
         timeout_ms = WIRE_MAX_DEADLINE_MS;
     if (!ring_arm(client))
         return;
-    (void)zmq_poll(items, client->is_operator ? 1 : 3, timeout_ms);
+    (void)zmq_poll(items, client->is_operator ? 2 : 3, timeout_ms);
     ring_disarm(client);
 
     uint64_t count;
     if (!client->is_operator && items[2].revents)
         (void)!read(client->client_eventfd, &count, sizeof(count)); /* it is non-blocking */
-    if (!client->is_operator && items[1].revents && session_read(client)) {
+    if (items[1].revents && (client->is_operator || session_read(client))) {
         (void)drain(client); /* what was answered before the end counts */
         client_lose(client);
     }
@@ -160,7 +161,7 @@ void client_pump(struct kvpool *client, int64_t timeout_ms)
         if (client->is_connected)
             num = drain(client);
     }
-    if (num < 0)
+    if (num < 0 || client->is_ended)
         client_lose(client);
     pending_expire(client, client_now_ms());
 }

@@ -17,6 +17,7 @@ enum {
     COOKIE_LOWER = 5, /* a copy with an end below the device */
     COOKIE_ADOPT = EFFECTS_COOKIE_ADOPT,
     COOKIE_SHIFT = EFFECTS_COOKIE_SHIFT,
+    COOKIE_CLOSE = 7,
     AHEAD_GRANULES = 8
 };
 
@@ -112,7 +113,7 @@ void *effects_address(struct server *server, uint32_t number, uint32_t slot)
 {
     const struct arena_memory *arena = &server->effects.arenas[number];
 
-    if (number >= server->effects.max_arenas || !arena->is_open || slot == 0)
+    if (number >= server->effects.max_arenas || !arena->is_open || arena->is_closing || slot == 0)
         return NULL;
     uint32_t granule = (slot - 1) / arena->granule.slots;
     if (granule >= arena->max_granules || arena->granules[granule].memory != MEMORY_THERE)
@@ -277,6 +278,8 @@ static bool granule_submit(struct server *server, struct granule_ref ref)
     uint64_t cookie = granule_cookie(ref.arena, ref.granule);
     int err;
 
+    if (effects->arenas[ref.arena].is_closing)
+        return true; /* it is gone through when the arena is there again */
     if (state->must_leave && state->memory == MEMORY_THERE) {
         err = gpu_decommit(server->device, ref.arena, ref.granule, cookie);
         if (err == 0) {
@@ -371,6 +374,44 @@ bool effects_passed(struct effects *effects, uint64_t mark)
     return true;
 }
 
+/* ---- anew ----------------------------------------------------------------------------------- */
+
+int effects_close_arena(struct server *server, uint32_t number)
+{
+    struct effects *effects = &server->effects;
+    int err =
+        gpu_arena_close(server->device, number, (uint64_t)COOKIE_CLOSE << COOKIE_SHIFT | number);
+
+    if (err)
+        return err < 0 ? err : -EBUSY;
+    effects->arenas[number].is_closing = true;
+    survive_closed(server, number);
+    effects->num_operations++;
+    return 0;
+}
+
+/* It is closed: opened anew, empty, and what the pool wants of it is committed like before. */
+static void close_end(struct server *server, uint32_t number, int status)
+{
+    struct effects *effects = &server->effects;
+    struct arena_memory *arena = &effects->arenas[number];
+
+    arena->is_closing = false;
+    if (status) { /* it stays as it was, damaged: tried again */
+        effects->num_damaged++;
+        return;
+    }
+    arena->is_open = arena->is_reported = false;
+    arena->num_ahead = 0;
+    for (uint32_t granule = 0; granule < arena->max_granules; granule++) {
+        struct granule_state *state = &arena->granules[granule];
+        state->memory = MEMORY_NONE;
+        state->must_leave = false;
+        if (state->is_wanted)
+            emit_commit(server, number, granule);
+    }
+}
+
 /* ---- ahead ---------------------------------------------------------------------------------- */
 
 /*
@@ -403,7 +444,7 @@ static void commit_all_ahead(struct server *server)
     if (effects->is_short || !fifo_is_empty(&effects->granule_fifo))
         return;
     for (uint32_t number = 0; effects->num_growing > 0 && number < effects->max_arenas; number++) {
-        if (!effects->arenas[number].is_growing)
+        if (!effects->arenas[number].is_growing || effects->arenas[number].is_closing)
             continue;
         effects->arenas[number].is_growing = false;
         effects->num_growing--;
@@ -510,6 +551,8 @@ bool effects_reap(struct server *server)
                          completions[i].status);
             else if (cookie >> COOKIE_SHIFT == COOKIE_ATTEND)
                 attend_end(server, cookie, completions[i].status);
+            else if (cookie >> COOKIE_SHIFT == COOKIE_CLOSE)
+                close_end(server, (uint32_t)cookie, completions[i].status);
             else if (cookie >> COOKIE_SHIFT == COOKIE_GRANULE)
                 granule_end(server, cookie, completions[i].status);
             else if (cookie >> COOKIE_SHIFT == COOKIE_LOWER)

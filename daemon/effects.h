@@ -31,6 +31,8 @@ struct granule_state {
 /* A device arena: the memory of one (domain, model, group). */
 struct arena_memory {
     bool is_open, is_growing;
+    bool is_closing;  /* damaged, and about to be opened anew (mend.h) */
+    bool is_reported; /* that it has more memory than it should, or less */
     uint32_t max_granules;
     uint32_t num_ahead; /* E4: with memory, or about to have it, that the pool did not ask for */
     uint32_t last_wanted;
@@ -98,6 +100,7 @@ struct effects {
     struct reply_effect *replies;
     struct commit_effect *commits; /* wanted, without memory yet, by number */
     uint64_t next_commit;
+    uint32_t num_damaged;    /* arenas that are to be replaced */
     uint32_t num_operations; /* given to the device, not reaped */
     bool is_short;           /* a commit waits for memory: a decommit under way, or the system */
     uint32_t ahead_granules, num_growing;
@@ -126,6 +129,12 @@ int effects_prepare_arena(struct server *server, uint32_t arena);
 
 /* Opens the arena of the pool's number; -errno. Done on its first granule, or for OpenArena. */
 int effects_open_arena(struct server *server, uint32_t arena);
+
+/*
+ * All memory of a damaged arena goes; what the pool wants of it gets new, once that is done. -EBUSY
+ * or the like: something of it is under way. Its blocks are the caller's to clear.
+ */
+int effects_close_arena(struct server *server, uint32_t arena);
 
 /* Everything that was wanted until now has memory once effects_passed(mark). */
 static inline uint64_t effects_mark(const struct effects *effects)

@@ -60,12 +60,14 @@ static void attach(struct server *server, struct connection *connection, const s
         refuse_hello(server, connection, STATUS_NOT_FOUND, "no such session, or another user's");
         return;
     }
-    /* This one is among those that say hello. */
-    if (server->sessions.num_connections - server->sessions.num_hello - server->sessions.num_open >=
-        server->config->max_attached) {
-        refuse_hello(server, connection, STATUS_LIMIT, "max_attached processes are attached");
+    struct share *share = &server->tenants.shares[SHARE_ATTACHED];
+    if (!share_has(share, session->tenant, 1)) {
+        refuse_hello(server, connection, STATUS_LIMIT,
+                     "max_attached processes are attached, or others are promised the rest");
         return;
     }
+    share_take(share, session->tenant, 1);
+    connection->is_further = true;
     connection->state = CONNECTION_ATTACHED;
     connection->session = sessions_index(server, session);
     server->sessions.num_hello--;
@@ -90,7 +92,8 @@ static void begin(struct server *server, struct connection *connection, const st
     struct session *session = session_open(server, connection, hello, tenant, &status);
     if (!session) {
         refuse_hello(server, connection, (enum wire_status)status,
-                     status == STATUS_LIMIT ? "no more sessions: max_sessions, max_tenant_sessions"
+                     status == STATUS_LIMIT ? "no more sessions: max_tenant_sessions, or "
+                                              "max_sessions and what others are promised of them"
                                             : "no memory or descriptors for a session");
         return;
     }

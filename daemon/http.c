@@ -122,9 +122,8 @@ static unsigned write_readiness(struct http *http, struct MHD_Connection *connec
                                 const struct stats_snapshot *snapshot, struct text *out)
 {
     static const char *const words[] = {
-        [STATS_STARTING] = "starting\n",
-        [STATS_READY] = "ready\n",
-        [STATS_DRAINING] = "draining\n",
+        [STATS_STARTING] = "starting\n", [STATS_RECOVERING] = "recovering\n",
+        [STATS_READY] = "ready\n",       [STATS_DRAINING] = "draining\n",
         [STATS_STOPPING] = "stopping\n",
     };
     unsigned health = write_health(http, connection, snapshot, out);
@@ -132,9 +131,10 @@ static unsigned write_readiness(struct http *http, struct MHD_Connection *connec
     if (health != MHD_HTTP_OK)
         return health;
     *out = text_init(out->bytes, out->size);
-    text_add(out, words[stats_snapshot_state(snapshot)]);
-    return stats_snapshot_state(snapshot) == STATS_READY ? MHD_HTTP_OK
-                                                         : MHD_HTTP_SERVICE_UNAVAILABLE;
+    enum stats_state state = stats_snapshot_state(snapshot);
+    text_add(out, words[state]);
+    return state == STATS_READY || state == STATS_RECOVERING ? MHD_HTTP_OK
+                                                             : MHD_HTTP_SERVICE_UNAVAILABLE;
 }
 
 /* clang-format off */

@@ -18,6 +18,24 @@ static uint64_t ahead_pages(uint64_t ahead_bytes, uint64_t pages, uint64_t page_
     return ahead > 0 ? ahead : 1;
 }
 
+static uint32_t num_tiers(const struct config *config)
+{
+    return 1 + (config->host_tier_bytes > 0) + (tier_disk_granules(config) > 0);
+}
+
+/* The pool counts arenas of all tiers in 16 bits. */
+static uint32_t arenas_of_tier(const struct config *config)
+{
+    uint64_t most = (UINT16_MAX - 1) / num_tiers(config);
+
+    return (uint32_t)(config->max_arenas < most ? config->max_arenas : most);
+}
+
+uint32_t lower_max_arenas(const struct config *config)
+{
+    return arenas_of_tier(config) * num_tiers(config);
+}
+
 void lower_configure(const struct config *config, struct pool_config *out_pool)
 {
     uint64_t page = config->page_bytes, granules = tier_disk_granules(config);
@@ -41,14 +59,8 @@ void lower_configure(const struct config *config, struct pool_config *out_pool)
             out_pool->ahead_pages[POOL_TIER_HOST] =
                 ahead_pages(config->host_ahead_bytes, pages[POOL_TIER_HOST], page);
     }
+    out_pool->max_arenas = arenas_of_tier(config);
     out_pool->store_when = (enum pool_store_when)config->store_when;
-}
-
-uint32_t lower_max_arenas(const struct config *config)
-{
-    uint32_t num_tiers = 1 + (config->host_tier_bytes > 0) + (tier_disk_granules(config) > 0);
-
-    return (uint32_t)config->max_arenas * num_tiers;
 }
 
 static uint64_t disk_stride(const struct config *config, uint64_t block_bytes)

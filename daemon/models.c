@@ -240,14 +240,16 @@ static Kvpool__Wire__RegisterModel *wire_copy(const Kvpool__Wire__RegisterModel 
 }
 
 /* A new one takes its place behind the others. */
-static int model_add(struct server *server, struct model *model,
+static int model_add(struct server *server, pool_payer tenant, struct model *model,
                      const Kvpool__Wire__RegisterModel *wire, uint32_t *out_model)
 {
     struct models *models = &server->models;
 
-    if (models->count == models->max)
+    struct share *share = &server->tenants.shares[SHARE_MODELS];
+
+    if (models->count == models->max || !share_has(share, tenant, 1))
         return STATUS_LIMIT;
-    model->payer = POOL_NONE;
+    model->payer = tenant;
     model->wire = wire_copy(wire);
     if (!model->wire)
         return STATUS_FAILED;
@@ -257,13 +259,15 @@ static int model_add(struct server *server, struct model *model,
         return status_of_pool(answer);
     }
     assert(model->pool == models->count);
+    share_take(share, tenant, 1);
     models->models[models->count] = *model;
     *out_model = models->count++;
     return STATUS_OK;
 }
 
-int models_register(struct server *server, const Kvpool__Wire__RegisterModel *wire,
-                    uint32_t *out_model, const char **out_text)
+int models_register(struct server *server, pool_payer tenant,
+                    const Kvpool__Wire__RegisterModel *wire, uint32_t *out_model,
+                    const char **out_text)
 {
     struct models *models = &server->models;
     struct model model;
@@ -298,5 +302,5 @@ int models_register(struct server *server, const Kvpool__Wire__RegisterModel *wi
             return STATUS_OK;
         }
     }
-    return model_add(server, &model, wire, out_model);
+    return model_add(server, tenant, &model, wire, out_model);
 }

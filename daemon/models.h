@@ -46,11 +46,12 @@ int models_init(struct models *models, uint32_t max);
 void models_finish(struct models *models);
 
 /*
- * Finds the model with the same fingerprint, or registers it: an enum wire_status, and a text that
- * says what is wrong with @wire.
+ * Finds the model with the same fingerprint, or registers it as @tenant's: an enum wire_status, and
+ * a text that says what is wrong with @wire.
  */
-int models_register(struct server *server, const Kvpool__Wire__RegisterModel *wire,
-                    uint32_t *out_model, const char **out_text);
+int models_register(struct server *server, pool_payer tenant,
+                    const Kvpool__Wire__RegisterModel *wire, uint32_t *out_model,
+                    const char **out_text);
 
 static inline const struct model *models_of_pool(const struct models *models, pool_model model)
 {

@@ -78,13 +78,13 @@ static uint32_t claim_take(struct order *order)
     return at;
 }
 
-void order_stand(struct order *order, uint32_t request, uint32_t session, uint64_t sequence)
+bool order_stand(struct order *order, uint32_t request, uint32_t session, uint64_t sequence)
 {
     struct order_request *record = &order->requests[request];
     uint32_t *line = line_find(order, session, sequence);
 
     if (*line != NONE && order->claims[order->claims[*line].tail].request == request)
-        return;
+        return false;
     uint32_t at = claim_take(order);
     struct order_claim *claim = &order->claims[at];
     *claim = (struct order_claim){.sequence = sequence,
@@ -98,13 +98,14 @@ void order_stand(struct order *order, uint32_t request, uint32_t session, uint64
     record->first_claim = at;
     if (*line == NONE) {
         *line = at;
-        return;
+        return true;
     }
     struct order_claim *first = &order->claims[*line];
     claim->before = first->tail;
     order->claims[first->tail].next = at;
     first->tail = at;
     record->num_behind++;
+    return true;
 }
 
 /* ---- ready ---------------------------------------------------------------------------------- */
@@ -187,12 +188,12 @@ static void claim_leave(struct order *order, uint32_t at)
     order->num_claims--;
 }
 
-void order_leave(struct order *order, uint32_t request)
+uint32_t order_leave(struct order *order, uint32_t request)
 {
     struct order_request *record = &order->requests[request];
-    uint32_t next;
+    uint32_t next, count = 0;
 
-    for (uint32_t at = record->first_claim; at != NONE; at = next) {
+    for (uint32_t at = record->first_claim; at != NONE; at = next, count++) {
         next = order->claims[at].next_own;
         claim_leave(order, at);
     }
@@ -200,6 +201,7 @@ void order_leave(struct order *order, uint32_t request)
     record->num_behind = 0;
     if (record->is_ready)
         ready_remove(order, request);
+    return count;
 }
 
 /* ---- check ---------------------------------------------------------------------------------- */

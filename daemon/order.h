@@ -55,11 +55,12 @@ static inline bool order_has_room(const struct order *order, uint32_t count)
 /* Whether the sequence has no line: what is asked of it may be carried out now. */
 bool order_is_free(const struct order *order, uint32_t session, uint64_t sequence);
 
-/* At the end of that line; once, also if it is asked for twice. */
-void order_stand(struct order *order, uint32_t request, uint32_t session, uint64_t sequence);
+/* At the end of that line; once, also if it is asked for twice: whether it is a claim more. */
+bool order_stand(struct order *order, uint32_t request, uint32_t session, uint64_t sequence);
 
-/* It ended, or gave up: out of all its lines. What stood behind it may be ready then. */
-void order_leave(struct order *order, uint32_t request);
+/* It ended, or gave up: out of all its lines; returns how many. What stood behind it may be ready
+ * then. */
+uint32_t order_leave(struct order *order, uint32_t request);
 
 /* The request that has been ready for longest, to be carried out; ORDER_NONE: none is. */
 uint32_t order_next(struct order *order);

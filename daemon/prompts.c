@@ -171,6 +171,7 @@ static int record_make(struct server *server, uint32_t session, const struct nam
 
     if (!record)
         return STATUS_LIMIT;
+    share_take(&server->tenants.shares[SHARE_SEQUENCES], owner->tenant, 1);
     record->root = naming->root;
     record->shared_root = naming->shared_root;
     record->has_shared = naming->has_shared;
@@ -223,6 +224,9 @@ static int allocate(struct server *server, struct waiting *waiting, const struct
                                                .cookie = waiting_cookie(&server->waitings, waiting),
                                                .deadline_ms = waiting->deadline_ms};
     const struct pool_name name = {session->pool, naming->sequence};
+
+    if (!share_has(&server->tenants.shares[SHARE_SEQUENCES], session->tenant, 1))
+        return STATUS_LIMIT;
     int answer = pool_alloc(server->pool, name, &prompt, &options, &waiting->found);
 
     if (answer && answer != POOL_PENDING)
@@ -343,18 +347,20 @@ static uint64_t num_blocks(const struct naming *naming)
 }
 
 /* The owner's own for what is short; NULL: all are in use. */
-static struct naming *naming_take(struct server *server, uint64_t num_tokens, uint32_t block_tokens,
-                                  uint32_t *out_job)
+static struct naming *naming_take(struct server *server, pool_payer tenant, uint64_t num_tokens,
+                                  uint32_t block_tokens, uint32_t *out_job)
 {
     struct prompts *prompts = &server->prompts;
 
     *out_job = 0;
     if (num_tokens / block_tokens > NAME_INLINE_BLOCKS) {
-        if (prompts->num_free == 0) {
+        if (!share_has(&server->tenants.shares[SHARE_NAMINGS], tenant, 1)) {
             prompts->num_overloaded++;
             return NULL;
         }
+        share_take(&server->tenants.shares[SHARE_NAMINGS], tenant, 1);
         *out_job = prompts->free_jobs[--prompts->num_free];
+        prompts->job_tenants[*out_job] = tenant;
     }
     struct naming *naming = &prompts->jobs[*out_job];
     naming->num_extras = naming->num_extra_bytes = 0;
@@ -364,10 +370,14 @@ static struct naming *naming_take(struct server *server, uint64_t num_tokens, ui
     return naming;
 }
 
-static void job_give(struct prompts *prompts, uint32_t job)
+static void job_give(struct server *server, uint32_t job)
 {
-    if (job > 0)
-        prompts->free_jobs[prompts->num_free++] = job;
+    struct prompts *prompts = &server->prompts;
+
+    if (job == 0)
+        return;
+    prompts->free_jobs[prompts->num_free++] = job;
+    share_give(&server->tenants.shares[SHARE_NAMINGS], prompts->job_tenants[job], 1);
 }
 
 /* Names it and goes on at once, or when the namer is done. */
@@ -413,7 +423,7 @@ void prompts_reap(struct server *server)
             else
                 dispatch_result(server, waiting, status);
         }
-        job_give(&server->prompts, job);
+        job_give(server, job);
     }
 }
 
@@ -431,13 +441,14 @@ static int prompt_take(struct call *call, const Kvpool__Wire__Prompt *prompt, en
         return refuse(reply, STATUS_NOT_FOUND, "no such model: register it first");
     uint32_t block_tokens = server->models.models[prompt->model].block_tokens;
     struct naming *naming =
-        naming_take(server, prompt->tokens.len / sizeof(uint32_t), block_tokens, out_job);
+        naming_take(server, call->session->tenant, prompt->tokens.len / sizeof(uint32_t),
+                    block_tokens, out_job);
     if (!naming)
         return refuse(reply, STATUS_OVERLOADED, "too many long prompts are being named: retry");
     naming->kind = kind;
     int status = prompt_copy(server, call->session, prompt, naming, reply);
     if (status)
-        job_give(&server->prompts, *out_job);
+        job_give(server, *out_job);
     else
         *out_naming = naming;
     return status;
@@ -519,7 +530,8 @@ static int sequence_take(struct call *call, const struct sequence_record *record
     if (!described.is_preempted || described.length == 0)
         return refuse(reply, STATUS_INVALID, "only a preempted sequence is resumed");
     uint32_t block_tokens = server->models.models[described.model].block_tokens;
-    struct naming *naming = naming_take(server, described.length, block_tokens, out_job);
+    struct naming *naming =
+        naming_take(server, call->session->tenant, described.length, block_tokens, out_job);
     if (!naming)
         return refuse(reply, STATUS_OVERLOADED, "too many long prompts are being named: retry");
     naming->kind = kind;
@@ -529,7 +541,7 @@ static int sequence_take(struct call *call, const struct sequence_record *record
     naming->num_tokens = described.length;
     int status = resume_prepare(call, name, record, naming);
     if (status) {
-        job_give(&server->prompts, *out_job);
+        job_give(server, *out_job);
         return status;
     }
     naming->has_extras = record->has_extras;
@@ -655,13 +667,14 @@ int handle_append(struct call *call, wire_reply *reply)
     uint32_t block_tokens = server->models.models[described.model].block_tokens;
     if (count / block_tokens + 1 >= server->prompts.max_blocks)
         return STATUS_LIMIT;
-    struct naming *naming = naming_take(server, count + block_tokens, block_tokens, &job);
+    struct naming *naming =
+        naming_take(server, call->session->tenant, count + block_tokens, block_tokens, &job);
     if (!naming)
         return refuse(reply, STATUS_OVERLOADED, "too many long prompts are being named: retry");
     status =
         growth_prepare(server, call->session, record, &described, wire->tokens.data, count, naming);
     if (status) {
-        job_give(&server->prompts, job);
+        job_give(server, job);
         return status;
     }
     if (naming->num_extras > 0) { /* the record may change while the namer reads */

@@ -60,6 +60,7 @@ struct prompts {
     struct naming *jobs; /* [0] is the owner's own */
     uint64_t max_tokens, max_blocks;
     uint32_t free_jobs[NAME_MAX_JOBS], num_free;
+    pool_payer job_tenants[NAME_MAX_JOBS];
     struct namer *namer;
     uint64_t num_named, num_jobs, num_overloaded; /* blocks; prompts */
 };

@@ -223,8 +223,13 @@ static uint32_t ring_run(struct server *server, struct session *session)
 
     while (count < RING_BATCH && session->state == SESSION_OPEN) {
         uint64_t tail = atomic_load_explicit(&words->tail, memory_order_acquire);
-        if (tail == ring->head || tail - ring->head > RING_ENTRIES || !room_left(ring))
-            break; /* nothing; or nonsense, which harms only this session: it is not served */
+        if (tail - ring->head > RING_ENTRIES) {
+            server->rings.num_malformed++;
+            session_end(server, session, "its ring's tail ran away");
+            break;
+        }
+        if (tail == ring->head || !room_left(ring))
+            break;
         const struct ring_submission entry = ring->submissions[ring->head % RING_ENTRIES];
         ring->head++;
         ring->num_pending++;
@@ -262,7 +267,7 @@ static bool ring_arm(struct session *session)
     atomic_store_explicit(&words->armed, 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst); /* partner: the client's tail, then it reads armed */
     uint64_t tail = atomic_load_explicit(&words->tail, memory_order_acquire);
-    return tail == ring->head || tail - ring->head > RING_ENTRIES || !room_left(ring);
+    return tail - ring->head <= RING_ENTRIES && (tail == ring->head || !room_left(ring));
 }
 
 bool rings_may_sleep(struct server *server)

@@ -92,8 +92,11 @@ void sequences_remove(struct sequences *sequences, uint32_t *list, struct sequen
     sequences->num_used--;
 }
 
-void sequences_remove_all(struct sequences *sequences, uint32_t *list)
+uint32_t sequences_remove_all(struct sequences *sequences, uint32_t *list)
 {
-    while (*list != NONE)
+    uint32_t count = 0;
+
+    for (; *list != NONE; count++)
         sequences_remove(sequences, list, &sequences->records[*list]);
+    return count;
 }

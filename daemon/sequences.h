@@ -43,4 +43,5 @@ struct sequence_record *sequences_find(const struct sequences *sequences, uint32
 struct sequence_record *sequences_add(struct sequences *sequences, uint32_t *list, uint32_t session,
                                       uint64_t id);
 void sequences_remove(struct sequences *sequences, uint32_t *list, struct sequence_record *record);
-void sequences_remove_all(struct sequences *sequences, uint32_t *list);
+/* Returns how many there were. */
+uint32_t sequences_remove_all(struct sequences *sequences, uint32_t *list);

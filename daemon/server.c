@@ -4,6 +4,7 @@
 #include "daemon/events.h"
 #include "daemon/http.h"
 #include "daemon/log.h"
+#include "daemon/mend.h"
 #include "daemon/notify.h"
 #include "daemon/stats.h"
 #include "daemon/verbs.h"
@@ -80,40 +81,13 @@ static void timer_set(struct server *server)
     (void)timerfd_settime(server->timer.fd, 0, &setting, NULL);
 }
 
-/* A tenant that has more memory than its granules, by touching holes, or pulled some away. */
-static void excess_check(struct server *server)
-{
-    struct gpu_excess rows[16];
-    int count = gpu_device_check_excess(server->device, rows, ARRAY_SIZE(rows));
-
-    for (int at = 0; at < count && at < (int)ARRAY_SIZE(rows); at++) {
-        struct pool_arena_description description;
-        log_event(LOG_WARN, "arena_excess", log_number("arena", rows[at].arena),
-                  log_number("physical_bytes", rows[at].physical_bytes),
-                  log_number("charged_bytes", rows[at].charged_bytes),
-                  log_bool("damaged", rows[at].is_damaged));
-        if (rows[at].arena == GPU_NO_ARENA ||
-            pool_arena_describe(server->pool, rows[at].arena, &description))
-            continue;
-        for (uint32_t i = 0; i < server->sessions.max; i++) {
-            struct session *session = &server->sessions.sessions[i];
-            if (session->state == SESSION_OPEN && session->can_write_arenas &&
-                (session->tenant == description.domain ||
-                 tenants_rights(&server->tenants, description.domain, session->tenant) &
-                     POOL_MAY_FILL))
-                session_end(server, session, "took memory that is not its own");
-        }
-        effects_trim(server, rows[at].arena);
-    }
-}
-
 static void second_passed(struct server *server)
 {
     server->last_second_ms = server->now_ms;
     state_tick(server);
     survive_tick(server);
-    if (server->sessions.num_open > 0)
-        excess_check(server);
+    if (server->sessions.num_open > 0 || server->effects.num_damaged > 0)
+        mend_check(server);
 }
 
 static void timer_ready(struct server *server, struct source *source, uint32_t events)
@@ -194,6 +168,11 @@ static void signals_ready(struct server *server, struct source *source, uint32_t
     server_drain(server, true);
 }
 
+bool server_is_recovering(const struct server *server)
+{
+    return server->survival.is_adopting || tier_disk_is_busy(&server->tiers.disk);
+}
+
 void server_stop(struct server *server)
 {
     server_drain(server, true);
@@ -272,6 +251,8 @@ static bool settle(struct server *server)
         waiting_pass_keep(server);
     if (server->waitings.num_copies > 0)
         any |= data_run(server);
+    if (server->effects.num_damaged > 0)
+        any |= mend_run(server);
     any |= turns_run(server);
     return any;
 }
@@ -342,7 +323,6 @@ static int pool_make(struct server *server)
     pool.max_tokens = config->max_tokens;
     pool.max_payers = (uint32_t)config->max_payers;
     pool.max_models = (uint32_t)config->max_models;
-    pool.max_arenas = (uint32_t)(config->max_arenas < UINT16_MAX ? config->max_arenas : UINT16_MAX);
     /* Those that end keep their place in the pool until all that they had is let go of. */
     pool.max_sessions = (uint32_t)config->max_sessions * 2;
     pool.max_transfers = (uint32_t)config->max_transfers;

@@ -118,6 +118,9 @@ void server_drain(struct server *server, bool is_draining);
 /* At once: what runs the loop ends with exit_status. */
 void server_stop(struct server *server);
 
+/* What an earlier life left is not all known yet. */
+bool server_is_recovering(const struct server *server);
+
 /* Of CLOCK_MONOTONIC, read now; server->now_ms is that of the pass. */
 uint64_t server_now_us(void);
 

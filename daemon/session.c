@@ -171,7 +171,10 @@ struct session *session_open(struct server *server, struct connection *connectio
     pool_session pool;
 
     *out_status = STATUS_LIMIT;
-    if (!session || payer->num_sessions >= server->config->max_tenant_sessions)
+    struct share *share = &server->tenants.shares[SHARE_SESSIONS];
+    /* also those that linger count, until their processes are gone */
+    if (!session || share->taken[tenant] >= server->config->max_tenant_sessions ||
+        !share_has(share, tenant, 1))
         return NULL;
     *session = (struct session){.flags = hello->flags,
                                 .tenant = tenant,
@@ -207,6 +210,7 @@ struct session *session_open(struct server *server, struct connection *connectio
     server->sessions.num_open++;
     server->sessions.counters.opened++;
     payer->num_sessions++;
+    share_take(share, tenant, 1);
     ring_session_opened(server, session);
     return session;
 
@@ -237,6 +241,7 @@ void session_settle(struct server *server, struct session *session)
         server->has_more = true;
     }
     session->state = SESSION_FREE;
+    share_give(&server->tenants.shares[SHARE_SESSIONS], session->tenant, 1);
 }
 
 /* Of those connections only processes stay that were given memory to write, until they are gone. */
@@ -272,7 +277,8 @@ void session_end(struct server *server, struct session *session, const char *rea
     ring_session_ended(server, session);
     steps_abandon_session(server, session);
     waiting_drop_session(server, index);
-    sequences_remove_all(&server->sequences, &session->sequences);
+    share_give(&server->tenants.shares[SHARE_SEQUENCES], session->tenant,
+               sequences_remove_all(&server->sequences, &session->sequences));
 
     session->connection = NO_INDEX;
     connections_leave(server, session);
@@ -338,6 +344,8 @@ static void connection_free(struct server *server, struct connection *connection
     if (!was_attached)
         return;
     struct session *session = &sessions->sessions[connection->session];
+    if (connection->is_further)
+        share_give(&server->tenants.shares[SHARE_ATTACHED], session->tenant, 1);
     session->num_attached--;
     session_settle(server, session);
 }
@@ -390,6 +398,33 @@ static void socket_ready(struct server *server, struct source *source, uint32_t 
         connection_close(server, connection); /* it closed; or nothing is ever sent after hello */
 }
 
+/* Of those that said nothing yet, of one user or of all: how many, and the one that came first. */
+static uint32_t silent_count(struct sessions *sessions, const uid_t *uid,
+                             struct connection **out_oldest)
+{
+    uint32_t count = 0;
+
+    for (uint32_t at = 0; at < sessions->max_connections; at++) {
+        struct connection *connection = &sessions->connections[at];
+        if (connection->state != CONNECTION_HELLO || (uid && connection->uid != *uid))
+            continue;
+        if (count++ == 0 || connection->number < (*out_oldest)->number)
+            *out_oldest = connection;
+    }
+    return count;
+}
+
+/* Whoever is silent longest makes room for who comes: so there is always room. */
+static void silent_drop(struct server *server, const uid_t *uid, uint32_t max)
+{
+    struct connection *oldest = NULL;
+
+    if (silent_count(&server->sessions, uid, &oldest) <= max)
+        return;
+    server->sessions.counters.silent++;
+    connection_free(server, oldest);
+}
+
 static struct connection *connection_take(struct server *server)
 {
     struct sessions *sessions = &server->sessions;
@@ -398,7 +433,7 @@ static struct connection *connection_take(struct server *server)
         if (sessions->connections[at].state == CONNECTION_FREE)
             return &sessions->connections[at];
     }
-    return NULL;
+    return NULL; /* not seen: sessions, those attached and silent ones have bounds of their own */
 }
 
 /* Who is at the other end, by what the kernel says. The pidfd is of the process that connected. */
@@ -422,8 +457,9 @@ static int peer_find(int fd, struct connection *connection)
 static void connection_begin(struct server *server, int fd)
 {
     struct sessions *sessions = &server->sessions;
-    struct connection *connection = connection_take(server);
 
+    silent_drop(server, NULL, HELLO_ROOM - 1);
+    struct connection *connection = connection_take(server);
     if (!connection) { /* over the cap there is no answer but the close */
         sessions->counters.refused++;
         (void)close(fd);
@@ -434,12 +470,16 @@ static void connection_begin(struct server *server, int fd)
                                       .source = {.fd = fd, .ready = socket_ready, .index = index},
                                       .process = {.fd = -1, .ready = process_ended, .index = index},
                                       .since_ms = server->now_ms,
+                                      .number = sessions->next_number++,
                                       .session = NO_INDEX};
     sessions->num_connections++;
     sessions->num_hello++;
     if (peer_find(fd, connection) || source_add(server, &connection->source, EPOLLIN) ||
-        source_add(server, &connection->process, EPOLLIN))
+        source_add(server, &connection->process, EPOLLIN)) {
         connection_free(server, connection); /* it died meanwhile */
+        return;
+    }
+    silent_drop(server, &connection->uid, HELLO_MAX_UID);
 }
 
 static void listener_ready(struct server *server, struct source *source, uint32_t events)
@@ -474,7 +514,8 @@ int sessions_init(struct server *server)
     char path[128];
 
     sessions->max = (uint32_t)config->max_sessions;
-    sessions->max_connections = (uint32_t)(config->max_sessions + config->max_attached) + 16;
+    sessions->max_connections =
+        (uint32_t)(config->max_sessions + config->max_attached) + HELLO_ROOM;
     sessions->sessions = calloc(sessions->max, sizeof(*sessions->sessions));
     sessions->ids = calloc(sessions->max, sizeof(*sessions->ids));
     sessions->connections = calloc(sessions->max_connections, sizeof(*sessions->connections));

@@ -23,7 +23,11 @@
 
 struct server;
 
-enum { SESSION_MAX_MODELS = 64 };
+enum {
+    SESSION_MAX_MODELS = 64,
+    HELLO_ROOM = 64,   /* connections that say nothing yet, beside all others */
+    HELLO_MAX_UID = 16 /* of them, of one user */
+};
 
 enum session_state {
     SESSION_FREE = 0,
@@ -87,8 +91,9 @@ struct connection {
     struct source source, process; /* the socket, and its process's pidfd */
     pid_t pid;
     uid_t uid;
-    uint64_t since_ms;
-    uint32_t session; /* index */
+    uint64_t since_ms, number; /* of all connections, by arrival */
+    bool is_further;           /* attached: it has a place of its tenant's share */
+    uint32_t session;          /* index */
 };
 
 struct sessions {
@@ -96,9 +101,10 @@ struct sessions {
     uint64_t *ids; /* of each that is open, else 0: looked through for every batch */
     struct connection *connections;
     uint32_t max, max_connections, num_open, num_connections, num_hello;
+    uint64_t next_number;
     struct source listener;
     struct {
-        uint64_t opened, ended, refused, attached, kicked, ended_by_process;
+        uint64_t opened, ended, refused, attached, kicked, ended_by_process, silent;
     } counters;
 };
 

@@ -190,8 +190,10 @@ static int models_restore(struct server *server)
         const Kvpool__State__Model *from = kept->models[at];
         const char *text = NULL;
         uint32_t index;
-        int status =
-            from->model ? models_register(server, from->model, &index, &text) : STATUS_MALFORMED;
+        int status = from->model
+                         ? models_register(server, tenants_find(&server->tenants, from->tenant),
+                                           from->model, &index, &text)
+                         : STATUS_MALFORMED;
         if (status) { /* the pool is another one now: its engines will hear why */
             log_event(
                 LOG_NOTICE, "model_left_out",
@@ -199,9 +201,7 @@ static int models_restore(struct server *server)
                 log_text("why", text ? text : wire_status_row((enum wire_status)status)->text));
             continue;
         }
-        struct model *model = &server->models.models[index];
-        model->used_s = from->used_s;
-        model->payer = tenants_find(&server->tenants, from->tenant);
+        server->models.models[index].used_s = from->used_s;
     }
     if (kept)
         kvpool__state__state__free_unpacked(kept, NULL);
@@ -318,15 +318,13 @@ void state_tick(struct server *server)
     }
 }
 
-void state_model_used(struct server *server, uint32_t index, pool_payer tenant)
+void state_model_used(struct server *server, uint32_t index)
 {
     struct model *model = &server->models.models[index];
     uint64_t now_s = wall_ms() / 1000;
 
-    if (model->payer != POOL_NONE && now_s < model->used_s + USED_AGAIN_S)
+    if (now_s < model->used_s + USED_AGAIN_S)
         return;
-    if (model->payer == POOL_NONE)
-        model->payer = tenant;
     model->used_s = now_s;
     server->state.is_dirty[STATE_MODELS] = true;
     state_tick(server);

@@ -53,8 +53,8 @@ int state_create_domain(struct call *call, const Kvpool__Wire__CreateDomain *wir
 /* Of a domain that an operator made: as it is set now, also after a restart. */
 void state_quota_set(struct server *server, const char *name, const struct config_quota *quota);
 
-/* A session of @tenant registered it, for the first time or again. */
-void state_model_used(struct server *server, uint32_t model, pool_payer tenant);
+/* A session registered it, for the first time or again. */
+void state_model_used(struct server *server, uint32_t model);
 
 int state_event_fd(const struct state *state);
 void state_reap(struct server *server);

@@ -37,10 +37,8 @@ enum { MAX_POOL_NUMBERS = 128 };
 const char *stats_state_name(enum stats_state state)
 {
     static const char *const names[] = {
-        [STATS_STARTING] = "starting",
-        [STATS_READY] = "ready",
-        [STATS_DRAINING] = "draining",
-        [STATS_STOPPING] = "stopping",
+        [STATS_STARTING] = "starting", [STATS_RECOVERING] = "recovering", [STATS_READY] = "ready",
+        [STATS_DRAINING] = "draining", [STATS_STOPPING] = "stopping",
     };
     return names[state];
 }

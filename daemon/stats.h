@@ -81,7 +81,8 @@ struct gpu_fallback;
 size_t stats_fallbacks(const struct stats *stats, struct gpu_fallback *out, size_t max);
 
 enum stats_state {
-    STATS_STARTING, /* not ready: recovering */
+    STATS_STARTING,   /* not ready */
+    STATS_RECOVERING, /* ready: verbs are answered, and find more and more of what was cached */
     STATS_READY,
     STATS_DRAINING, /* not ready: no new sequences */
     STATS_STOPPING  /* not ready */

@@ -198,6 +198,17 @@ void survive_opened(struct server *server, uint32_t number, const struct gpu_dev
     log_event(LOG_WARN, "arena_unkept", log_number("arena", number), log_error("error", err));
 }
 
+void survive_closed(struct server *server, uint32_t number)
+{
+    struct survival *survival = &server->survival;
+
+    if (!survival->keep || !survival->arenas[number].records)
+        return;
+    kept_remove(survival->keep, survival->arenas[number].number);
+    records_destroy(survival->arenas[number].records);
+    survival->arenas[number] = (struct survivor){0};
+}
+
 void survive_set_writable(struct server *server, uint32_t number)
 {
     struct survival *survival = &server->survival;

@@ -71,6 +71,8 @@ void survive_reaped(struct server *server, enum pool_tier tier, uint64_t cookie,
 
 /* An arena was opened, anew. */
 void survive_opened(struct server *server, uint32_t number, const struct gpu_device *device);
+/* What it held is gone, and its memory goes. */
+void survive_closed(struct server *server, uint32_t number);
 /* V2: about to be exported for writing. */
 void survive_set_writable(struct server *server, uint32_t number);
 uint64_t survive_mark(const struct server *server);

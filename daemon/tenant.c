@@ -14,6 +14,37 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static int shares_init(struct server *server)
+{
+    const struct config *config = server->config;
+    const uint64_t totals[NUM_SHARES] = {[SHARE_SESSIONS] = config->max_sessions,
+                                         [SHARE_ATTACHED] = config->max_attached,
+                                         [SHARE_MODELS] = config->max_models,
+                                         [SHARE_SEQUENCES] = config->max_sequences,
+                                         [SHARE_STEPS] = config->max_steps,
+                                         [SHARE_PLANS] = STEP_PLANS,
+                                         [SHARE_NAMINGS] =
+                                             NAME_MAX_JOBS - 1, /* one is the owner's own */
+                                         [SHARE_CLAIMS] = server->turns.order.max_claims};
+    int err = 0;
+
+    for (int name = 0; name < NUM_SHARES && !err; name++)
+        err =
+            share_init(&server->tenants.shares[name], (uint32_t)totals[name], server->tenants.max);
+    return err;
+}
+
+/* Those that sessions can be of. */
+static void shares_divide(struct tenants *tenants)
+{
+    bool is_member[CONFIG_MAX_TENANTS + CONFIG_MAX_DOMAINS];
+
+    for (uint32_t at = 0; at < tenants->count; at++)
+        is_member[at] = !tenants->payers[at].is_domain && !tenants->payers[at].is_gone;
+    for (int name = 0; name < NUM_SHARES; name++)
+        share_divide(&tenants->shares[name], is_member, tenants->count);
+}
+
 int tenants_init(struct server *server, uint32_t max)
 {
     struct tenants *tenants = &server->tenants;
@@ -21,7 +52,9 @@ int tenants_init(struct server *server, uint32_t max)
     tenants->max = max;
     tenants->payers = calloc(max, sizeof(*tenants->payers));
     tenants->rights = calloc((size_t)max * max, 1);
-    return tenants->payers && tenants->rights ? 0 : -ENOMEM;
+    if (!tenants->payers || !tenants->rights)
+        return -ENOMEM;
+    return shares_init(server);
 }
 
 void tenants_finish(struct tenants *tenants)
@@ -30,6 +63,8 @@ void tenants_finish(struct tenants *tenants)
         free(tenants->payers[at].uids);
         explicit_bzero(tenants->payers[at].secret, KEY_BYTES);
     }
+    for (int name = 0; name < NUM_SHARES; name++)
+        share_finish(&tenants->shares[name]);
     free(tenants->payers);
     free(tenants->rights);
 }
@@ -322,6 +357,7 @@ int tenants_apply(struct server *server, const struct config *config)
         if (err)
             return err;
     }
+    shares_divide(&server->tenants);
     return 0;
 }
 

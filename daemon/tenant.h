@@ -8,6 +8,7 @@
 #pragma once
 
 #include "daemon/config.h"
+#include "daemon/share.h"
 #include "daemon/token.h"
 #include "pool/pool.h"
 #include "proto/key.h"
@@ -34,6 +35,7 @@ struct tenants {
     struct payer *payers;
     uint32_t count, max;
     uint8_t *rights; /* [domain][tenant], enum pool_right: as the pool's */
+    struct share shares[NUM_SHARES];
 };
 
 int tenants_init(struct server *server, uint32_t max);

@@ -174,6 +174,12 @@ static int disk_adopt(struct server *server, struct disk *disk)
         return err;
     disk_layout(disk, &layout);
     tier->opened_ms = server->now_ms;
+    if (layout.num_granules < tier->num_granules) { /* the file system, or the device, had less */
+        int answer = pool_tier_shrink(server->pool, POOL_TIER_DISK, layout.num_granules);
+        if (answer)
+            return -ENOSPC;
+        tier->num_granules = layout.num_granules;
+    }
     for (uint32_t granule = 0; granule < layout.num_granules; granule++) {
         struct disk_granule described;
         if (disk_granule_describe(disk, granule, &described) == 0 && !described.is_used)

@@ -163,7 +163,7 @@ static void take_disk(struct server *server)
     if (tier->disk)
         disk_stats(tier->disk, &stats);
     *out = (struct disk_numbers){.phase = tier->phase,
-                                 .state = stats.state,
+                                 .state = tier->state, /* as the pool was told */
                                  .physical_bytes = stats.physical_bytes,
                                  .max_bytes = stats.max_bytes,
                                  .used_granules = stats.used_granules,

@@ -117,10 +117,13 @@ static bool is_first(const struct call *call, uint32_t session)
 void turns_stand(struct call *call)
 {
     struct server *server = call->server;
-    uint32_t request = (uint32_t)waiting_cookie(&server->waitings, call->waiting);
+    uint32_t request = (uint32_t)waiting_cookie(&server->waitings, call->waiting), count = 0;
 
     for (uint32_t at = 0; at < call->lines.count; at++)
-        order_stand(&server->turns.order, request, call->waiting->session, line_at(call, at));
+        count +=
+            order_stand(&server->turns.order, request, call->waiting->session, line_at(call, at));
+    if (count > 0)
+        share_take(&server->tenants.shares[SHARE_CLAIMS], call->session->tenant, count);
 }
 
 /* ---- backlogs ------------------------------------------------------------------------------- */
@@ -193,7 +196,10 @@ void turns_leave(struct server *server, struct waiting *waiting)
     if (server->turns.held[request].is_in_backlog)
         backlog_remove(server, &server->sessions.sessions[waiting->session], request);
     held_drop(server, request);
-    order_leave(&server->turns.order, request);
+    uint32_t count = order_leave(&server->turns.order, request);
+    if (count > 0)
+        share_give(&server->tenants.shares[SHARE_CLAIMS],
+                   server->sessions.sessions[waiting->session].tenant, count);
 }
 
 /* ---- keeping -------------------------------------------------------------------------------- */
@@ -232,9 +238,10 @@ static int lines_look(struct call *call, enum turn_lines lines, wire_reply *repl
     struct server *server = call->server;
 
     lines_find(call, lines);
-    if (!order_has_room(&server->turns.order, call->lines.count)) {
+    if (call->lines.count > 0 && !share_has(&server->tenants.shares[SHARE_CLAIMS],
+                                            call->session->tenant, call->lines.count)) {
         server->turns.num_refused++;
-        return refuse(reply, STATUS_LIMIT, "too many requests wait: max_waiters");
+        return refuse(reply, STATUS_LIMIT, "too many requests of too many sequences wait");
     }
     return is_first(call, call->waiting->session) ? STATUS_OK : CALL_PENDING;
 }

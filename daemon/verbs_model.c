@@ -13,13 +13,15 @@ int handle_register_model(struct call *call, wire_reply *reply)
     struct scratch *scratch = &server->scratch;
     const char *text = NULL;
     uint32_t index;
-    int status = models_register(server, wire, &index, &text);
+    int status = models_register(server, call->session->tenant, wire, &index, &text);
 
     if (status)
-        return refuse(reply, (enum wire_status)status, text);
+        return refuse(reply, (enum wire_status)status,
+                      status == STATUS_LIMIT ? "max_models, or what others are promised of them"
+                                             : text);
     if (index >= SESSION_MAX_MODELS)
         return STATUS_LIMIT;
-    state_model_used(server, index, call->session->tenant);
+    state_model_used(server, index);
     const struct model *model = &server->models.models[index];
     uint32_t num_q_heads = wire->num_q_heads > 0 ? wire->num_q_heads : model->num_kv_heads;
     call->session->num_q_heads[index] = model->is_opaque ? 1 : (uint16_t)num_q_heads;
@@ -111,6 +113,9 @@ int handle_open_arena(struct call *call, wire_reply *reply)
     if (answer)
         return status_of_pool(answer);
     int err = effects_open_arena(server, arena);
+    if (!err &&
+        (server->effects.arenas[arena].is_closing || gpu_arena_is_damaged(server->device, arena)))
+        return refuse(reply, STATUS_FAILED, "this arena is damaged: it is replaced soon, retry");
     if (!err) {
         if (access == GPU_WRITE)
             survive_set_writable(server, arena);

@@ -179,7 +179,7 @@ static void list_status(struct server *server, struct text *out)
     text_printf(out, ",\"populate_bytes\":%lu,\"populated_bytes\":%lu", memory.populate_bytes,
                 memory.populated_bytes);
     text_printf(out, ",\"last_epoch\":%lu", server->state.epochs.last);
-    text_add(out, ",");
+    text_printf(out, ",\"recovering\":%s,", server_is_recovering(server) ? "true" : "false");
     tier_stats_json(server, out);
     text_printf(out, ",\"attention\":\"%s\",\"fallbacks\":[",
                 gpu_attention_version(gpu_device_attention(server->device)));

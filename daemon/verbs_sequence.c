@@ -72,9 +72,10 @@ int handle_fork(struct call *call, wire_reply *reply)
     struct sequence_record *record;
     int status = sequence_get(call, wire->sequence, &record);
 
-    (void)reply;
     if (status)
         return status;
+    if (!share_has(&server->tenants.shares[SHARE_SEQUENCES], call->session->tenant, 1))
+        return refuse(reply, STATUS_LIMIT, "max_sequences, or what others are promised of them");
     int answer = pool_fork(server->pool, name_of(call, wire->sequence), wire->child);
     if (answer)
         return status_of_pool(answer);
@@ -84,6 +85,7 @@ int handle_fork(struct call *call, wire_reply *reply)
         (void)pool_release(server->pool, name_of(call, wire->child), 0);
         return STATUS_LIMIT;
     }
+    share_take(&server->tenants.shares[SHARE_SEQUENCES], call->session->tenant, 1);
     child->root = record->root;
     child->shared_root = record->shared_root;
     child->has_shared = record->has_shared;
@@ -208,9 +210,11 @@ void settle_release(struct server *server, struct waiting *waiting, int status)
 {
     struct sequence_record *record = record_of(server, waiting);
 
-    if (status == STATUS_OK && record)
-        sequences_remove(&server->sequences, &server->sessions.sessions[waiting->session].sequences,
-                         record);
+    if (status != STATUS_OK || !record)
+        return;
+    struct session *session = &server->sessions.sessions[waiting->session];
+    sequences_remove(&server->sequences, &session->sequences, record);
+    share_give(&server->tenants.shares[SHARE_SEQUENCES], session->tenant, 1);
 }
 
 /* ---- results -------------------------------------------------------------------------------- */

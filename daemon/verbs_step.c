@@ -66,14 +66,27 @@ static uint32_t record_take(struct steps *steps)
     return NO_INDEX;
 }
 
-static void record_give(struct steps *steps, struct step_record *record)
+static struct share *share_of(struct server *server, enum share_name name)
 {
+    return &server->tenants.shares[name];
+}
+
+static void record_give(struct server *server, struct step_record *record)
+{
+    struct steps *steps = &server->steps;
+    pool_payer tenant = server->sessions.sessions[record->session].tenant;
+
+    if (!record->is_used)
+        return;
     for (uint32_t group = 0; group < POOL_MAX_GROUPS; group++) {
-        if (record->plans[group] != NO_INDEX)
+        if (record->plans[group] != NO_INDEX) {
             steps->free_plans[steps->num_free++] = record->plans[group];
+            share_give(share_of(server, SHARE_PLANS), tenant, 1);
+        }
         record->plans[group] = NO_INDEX;
     }
     record->is_used = false;
+    share_give(share_of(server, SHARE_STEPS), tenant, 1);
 }
 
 static void record_begin(struct step_record *record, uint32_t session, uint32_t model,
@@ -126,7 +139,7 @@ static void record_settle(struct server *server, struct step_record *record)
 {
     if (record->num_running == 0 &&
         (record->is_ending || record->num_layers_done == record->num_layers))
-        record_give(&server->steps, record);
+        record_give(server, record);
 }
 
 void steps_abandon_session(struct server *server, struct session *session)
@@ -212,8 +225,10 @@ int handle_step(struct call *call, wire_reply *reply)
 
     if (wire->n_rows == 0 || (call->session->flags & HELLO_MAPPED))
         return refuse(reply, STATUS_INVALID, "a step has rows, and no mapped session");
-    if (wire->n_rows > steps->max_rows || at == NO_INDEX)
-        return refuse(reply, STATUS_LIMIT, "max_step_rows or max_steps");
+    if (wire->n_rows > steps->max_rows || at == NO_INDEX ||
+        !share_has(share_of(server, SHARE_STEPS), call->session->tenant, 1))
+        return refuse(reply, STATUS_LIMIT,
+                      "max_step_rows, or max_steps, or what others are promised of them");
     int status = rows_prepare(call, wire, reply, &model, &num_rows);
     if (status)
         return status;
@@ -227,6 +242,7 @@ int handle_step(struct call *call, wire_reply *reply)
         return status_of_pool(answer);
     struct step_record *record = &steps->records[at];
     record_begin(record, call->waiting->session, model, step);
+    share_take(share_of(server, SHARE_STEPS), call->session->tenant, 1);
     record->num_sequences = (uint32_t)wire->n_rows;
     record->num_rows = num_rows;
     record->num_layers = server->models.models[model].num_layers;
@@ -247,7 +263,7 @@ void settle_step(struct server *server, struct waiting *waiting, int status)
     if (waiting->is_answered && (status == STATUS_OK || waiting->what == WAITING_MEMORY))
         (void)pool_step_end(server->pool, record->pool, false, 0);
     if (waiting->is_answered || status != STATUS_OK)
-        record_give(&server->steps, record);
+        record_give(server, record);
 }
 
 /* ---- plans ---------------------------------------------------------------------------------- */
@@ -328,8 +344,11 @@ static int group_plan(struct server *server, struct step_record *record, uint32_
                                            .window = model->groups[group].window};
     uint32_t num_entries = 0;
 
-    if (steps->num_free == 0)
+    pool_payer tenant = server->sessions.sessions[record->session].tenant;
+
+    if (!share_has(share_of(server, SHARE_PLANS), tenant, 1))
         return -ENOSPC;
+    share_take(share_of(server, SHARE_PLANS), tenant, 1);
     record->plans[group] = steps->free_plans[--steps->num_free];
     for (uint32_t at = 0; at < record->num_sequences; at++) {
         int err = sequence_prepare(server, record, group, at, &num_entries);
@@ -353,7 +372,7 @@ int finish_step(struct server *server, struct waiting *waiting, wire_reply *repl
         err = group_plan(server, record, group);
     if (err) {
         (void)pool_step_end(server->pool, record->pool, false, 0);
-        record_give(steps, record);
+        record_give(server, record);
         return err == -ENOSPC ? refuse(reply, STATUS_LIMIT, "more steps or blocks than are planned")
                : err == -EINVAL
                    ? refuse(reply, STATUS_UNSUPPORTED,

@@ -20,6 +20,7 @@ static const struct stats_row rows[] = {
     COUNT("sessions_ended",        "sessions that ended", sessions.counters.ended),
     COUNT("sessions_died",         "of them, whose process ended before their connection", sessions.counters.ended_by_process),
     COUNT("sessions_kicked",       "of them, ended by an operator", sessions.counters.kicked),
+    COUNT("hellos_dropped",        "connections that were silent when others came in their place", sessions.counters.silent),
     COUNT("hellos_refused",        "connections that were refused", sessions.counters.refused),
     COUNT("processes_attached",    "further processes that attached to a session", sessions.counters.attached),
     COUNT("messages",              "messages received", router.counters.messages),
@@ -177,6 +178,9 @@ void watch_take(struct server *server)
 {
     observers_take(&server->observers, server->events, server->http);
     tier_stats_take(server);
+    if (!server->is_draining)
+        stats_set_state(server->stats,
+                        server_is_recovering(server) ? STATS_RECOVERING : STATS_READY);
     stats_take(server->stats, server->now_ms);
     server->last_stats_ms = server->now_ms;
 }

@@ -306,6 +306,8 @@ static int prepare_lane(struct disk *disk)
         return -errno;
     lane->buffers = buffers;
     (void)madvise(buffers, lane->num_buffers * lane->buffer_bytes, MADV_DONTDUMP);
+    /* An I/O is then of a few long segments: with 4 KiB pages 256 KiB were read half as fast. */
+    (void)madvise(buffers, lane->num_buffers * lane->buffer_bytes, MADV_HUGEPAGE);
     lane->engine_options = (struct disk_engine_options){
         .system = disk->system,
         .wake_fd = lane->incoming.event_fd,

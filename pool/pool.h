@@ -515,6 +515,12 @@ int pool_transfer_done(struct pool *pool, pool_transfer transfer, int error);
 /* INVALID: not a tier below the device that the pool has. Copies under way go on. */
 int pool_tier_set(struct pool *pool, enum pool_tier tier, enum pool_tier_mode mode);
 
+/*
+ * The tier turned out to be smaller: it has @pages, before anything was stored or restored there.
+ * INVALID: not a tier below the device, or something is there; more than before; none.
+ */
+int pool_tier_shrink(struct pool *pool, enum pool_tier tier, uint64_t pages);
+
 /* Evicts up to @count blocks of one tier, in its eviction order, guarantees aside. */
 uint64_t pool_tier_evict(struct pool *pool, enum pool_tier tier, uint64_t count);
 

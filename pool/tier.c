@@ -78,6 +78,17 @@ int pool_tier_set(struct pool *pool, enum pool_tier at, enum pool_tier_mode mode
     return 0;
 }
 
+int pool_tier_shrink(struct pool *pool, enum pool_tier at, uint64_t pages)
+{
+    if (at == POOL_TIER_DEVICE || at >= POOL_NUM_TIERS || !pool->tiers[at].is_there)
+        return POOL_INVALID;
+    struct device *device = &pool->devices[pool->tiers[at].first_device];
+    if (device->free_pages != device->pages || pages > device->pages || pages == 0)
+        return POOL_INVALID;
+    device->pages = device->free_pages = pages;
+    return 0;
+}
+
 int pool_session_set_store(struct pool *pool, pool_session session, enum pool_store store)
 {
     if (session >= pool->config.max_sessions || pool->sessions[session].state != SESSION_LIVE)

@@ -230,6 +230,21 @@ static int check_mount(const struct gpu_device *device, uint64_t arena_bytes, ui
     return 0;
 }
 
+/*
+ * Less than its granules account for, with nothing under way: it was truncated or punched, and
+ * grown again before anybody touched it. What a failed decommit left may have been punched by us.
+ */
+static bool is_short(const struct host_arena *arena, const struct gpu_excess *row)
+{
+    if (row->physical_bytes >= row->charged_bytes || arena->num_ops > 0)
+        return false;
+    for (uint32_t granule = 0; granule < arena->options.max_granules; granule++) {
+        if (arena->granules[granule] == GRANULE_LEFT)
+            return false;
+    }
+    return true;
+}
+
 int gpu_device_check_excess(const struct gpu_device *device, struct gpu_excess *out, size_t max)
 {
     size_t num_found = 0;
@@ -244,6 +259,10 @@ int gpu_device_check_excess(const struct gpu_device *device, struct gpu_excess *
         int err = host_file_physical(&device->mount, &arena->file, &row.physical_bytes);
         if (err)
             return err;
+        if (is_short(arena, &row)) {
+            atomic_store(&device->ranges[i].is_damaged, true);
+            row.is_damaged = true;
+        }
         bool is_over = row.physical_bytes > row.charged_bytes;
         arena_bytes += is_over ? row.physical_bytes : row.charged_bytes;
         if (!is_over && !row.is_damaged)

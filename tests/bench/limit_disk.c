@@ -62,11 +62,14 @@ struct limit_disk *limit_disk_create(const char *path, uint64_t offset, uint32_t
     limit->fd = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
     char *buffers = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     limit->buffers = buffers == MAP_FAILED ? NULL : buffers;
+    if (limit->buffers) {
+        (void)madvise(buffers, bytes, MADV_HUGEPAGE); /* as ours */
+        memset(buffers, 7, bytes);
+    }
     if (limit->fd < 0 || !limit->buffers || depth > MAX_DEPTH || !prepare(limit)) {
         limit_disk_destroy(limit);
         return NULL;
     }
-    memset(limit->buffers, 7, bytes);
     return limit;
 }
 

@@ -160,7 +160,8 @@ static char status_json[] =
     "\"budget_bytes\": 8192, \"charged_bytes\": 4096, \"uptime_ms\": 90061000, "
     "\"fallbacks\": [\"no_huge_pages\"]}";
 static char list_json[] =
-    "[{\"name\": \"alice\", \"limit_bytes\": null, \"guarantee_bytes\": 1024, \"charged_bytes\": "
+    "[{\"name\": \"alice\", \"quarantined\": 3, \"limit_bytes\": null, \"guarantee_bytes\": 1024, "
+    "\"charged_bytes\": "
     "4096, \"weight\": 3, \"session\": 9223372036854775807, \"flags\": 1, \"query_tokens\": 4, "
     "\"hit_tokens\": 3, \"readers\": [\"bob\"], \"fillers\": []}]";
 

@@ -90,6 +90,41 @@ static int live(const struct kvpool_options *options)
     return status;
 }
 
+/* A further process: one socket, one hello, and what the welcome brought is let go of. */
+static int live_attached(const struct kvpool_options *options)
+{
+    static const unsigned char token[KVPOOL_SESSION_TOKEN_BYTES];
+    int fd = -1;
+    int status = kvpool_attach(options, 1, token, &fd);
+
+    assert_true((status == 0) == (fd >= 0));
+    if (fd >= 0)
+        close(fd);
+    return status;
+}
+
+static void an_attach_that_fails_leaves_nothing(void **state)
+{
+    (void)state;
+    struct fake_daemon *fake = fake_daemon_start(&(struct fake_options){.dir = dir});
+    const struct kvpool_options options = {
+        .struct_bytes = sizeof(options), .dir = dir, .connect_ms = 1, .deadline_ms = 2000};
+    int status = 1, n = 0, first_fd = dup(0);
+
+    for (; status && n < 100; n++) {
+        calls_left = n;
+        status = live_attached(&options);
+        calls_left = -1;
+    }
+    assert_int_equal(status, 0);
+    assert_true(n > 5);
+    int last_fd = dup(0);
+    assert_true(last_fd <= first_fd + 8);
+    close(last_fd);
+    close(first_fd);
+    fake_daemon_stop(fake);
+}
+
 static void whatever_fails_is_said_and_nothing_stays(void **state)
 {
     (void)state;
@@ -118,6 +153,7 @@ int main(void)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whatever_fails_is_said_and_nothing_stays),
+        cmocka_unit_test(an_attach_that_fails_leaves_nothing),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     (void)rmdir(dir);

@@ -28,6 +28,7 @@ for command in status models tenants domains sessions version; do
     expect 0 "usage: kvpool $command" "$command" --help
 done
 expect 0 'alice .*tenant .*4.0 KiB .*none .* 75 % .*] *50 %' status
+expect 0 'alice .*  3 quarantined' status
 expect 0 'up 1 d 01:01:01, draining, 1 sessions' status
 expect 0 'fallback: no_huge_pages' status
 expect 0 'readers: bob' domains

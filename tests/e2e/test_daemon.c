@@ -247,6 +247,37 @@ static void an_idle_daemon_with_idle_rings_sleeps(void **state)
     daemon_finish(&daemon);
 }
 
+/* An operator's request does not wait out its deadline for a daemon that is gone. */
+static void an_operator_is_told_that_the_daemon_is_gone(void **state)
+{
+    struct daemon daemon;
+    char json[65536];
+    struct kvpool_result result;
+    const struct kvpool_request list = {.verb = KVPOOL_LIST,
+                                        .what = "status",
+                                        .json = json,
+                                        .json_max = sizeof(json),
+                                        .deadline_ms = 30000};
+
+    (void)state;
+    daemon_start(&daemon, "pool-bytes: 16MiB\n");
+    struct kvpool *operator= operator_connect(&daemon);
+    assert_int_equal(kvpool_call(operator, & list, NULL), 0);
+    assert_int_equal(kill(daemon.pid, SIGSTOP), 0);
+    uint64_t ticket, begin = now_ms();
+    assert_int_equal(kvpool_submit(operator, & list, &ticket), 0);
+    assert_int_equal(kvpool_flush(operator), 0);
+    assert_int_equal(daemon_stop(&daemon, SIGKILL), 128 + SIGKILL); /* before it answers */
+    assert_int_equal(kvpool_wait(operator, ticket, &result), KVPOOL_DISCONNECTED);
+    assert_int_equal(kvpool_call(operator, & list, NULL), KVPOOL_DISCONNECTED);
+    assert_true(now_ms() - begin < 5000);
+    daemon_restart(&daemon);
+    assert_int_equal(kvpool_reconnect(operator), 0);
+    assert_int_equal(kvpool_call(operator, & list, NULL), 0);
+    kvpool_disconnect(operator);
+    daemon_finish(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +287,7 @@ int main(void)
         cmocka_unit_test(sigterm_waits_for_sequences_but_not_forever),
         cmocka_unit_test(a_second_sigterm_does_not_wait),
         cmocka_unit_test(a_killed_daemon_is_reconnected_to),
+        cmocka_unit_test(an_operator_is_told_that_the_daemon_is_gone),
         cmocka_unit_test(sighup_reads_tenants_again),
         cmocka_unit_test(an_idle_daemon_with_idle_rings_sleeps),
     };

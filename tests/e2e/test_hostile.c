@@ -342,10 +342,11 @@ static void nonsense_in_a_ring_harms_only_its_session(void **state)
         (struct ring_completion *)(void *)(memory + RING_COMPLETIONS_OFFSET);
     for (uint32_t at = 0; at < 20; at++)
         assert_int_not_equal(completions[at].status, STATUS_OK);
-    atomic_store(&header->submissions.tail, 1 << 30); /* more than fits: not served any more */
+    atomic_store(&header->submissions.tail, 1 << 30); /* more than fits: its session ends */
     header->data_bytes = UINT64_MAX;
     header->submissions_offset = UINT64_MAX;
     assert_int_equal(write(raw.fds[1], &one, sizeof(one)), sizeof(one));
+    stat_await(*state, "pool_sessions", 1, 5000);
     assert_int_equal(release_ask(&other, &ask), STATUS_NOT_FOUND);
     (void)munmap(memory, raw.welcome.staging_bytes);
     raw_close(&raw);

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -463,6 +464,36 @@ static void slots_of_a_killed_session_wait_for_its_worker(void **state)
     engine_finish(&engine);
 }
 
+/* As by its end: what was taken from it waits for all its processes, the first one's too. */
+static void a_kicked_session_waits_for_its_processes(void **state)
+{
+    struct kvpool *operator= operator_connect(*state);
+    struct peer owner, worker;
+    char json[4096];
+    const struct kvpool_request list = {
+        .verb = KVPOOL_LIST, .what = "sessions", .json = json, .json_max = sizeof(json)};
+
+    processes_start(&owner, &worker);
+    assert_int_equal(publish(&owner, 2 * BLOCK), 0);
+    assert_int_equal(kvpool_call(operator, & list, NULL), 0);
+    assert_non_null(strstr(json, "\"attached\":2"));
+    const struct kvpool_request kick = {
+        .verb = KVPOOL_KICK,
+        .session = strtoull(strstr(json, "\"session\":") + strlen("\"session\":"), NULL, 10)};
+    assert_int_equal(kvpool_call(operator, & kick, NULL), 0);
+    payer_await(*state, "a", "quarantined", NUM_BLOCKS - 2, 2000);
+    payer_await(*state, "a", "sessions", 0, 2000);
+    assert_int_equal(kvpool_call(operator, & kick, NULL), KVPOOL_NOT_FOUND);
+    assert_int_equal(kvpool_call(operator, & list, NULL), 0);
+    assert_non_null(strstr(json, "\"ending\":true"));
+    (void)peer_finish(&owner, SIGKILL);
+    (void)usleep(200000);
+    assert_int_equal(payer_read(*state, "a", "quarantined"), NUM_BLOCKS - 2); /* the worker lives */
+    assert_int_equal(peer_finish(&worker, SIGKILL), 128 + SIGKILL);
+    payer_await(*state, "a", "quarantined", 0, 1000);
+    kvpool_disconnect(operator);
+}
+
 /* The daemon waits for the process, not for its socket: mappings outlive a close. */
 static void a_worker_that_closes_its_socket_is_waited_for(void **state)
 {
@@ -489,6 +520,7 @@ int main(void)
         TEST(a_readers_arena_of_a_shared_domain_cannot_be_written),
         TEST(a_worker_attaches_and_writes_too),
         TEST(slots_of_a_killed_session_wait_for_its_worker),
+        TEST(a_kicked_session_waits_for_its_processes),
         TEST(a_worker_that_closes_its_socket_is_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -98,7 +98,7 @@ static void what_was_cleared_is_not_found_after_a_restart(void **state)
     start_and_fill();
     struct kvpool *operator= operator_connect(&daemon_);
     const struct kvpool_request clear = {.verb = KVPOOL_CLEAR};
-    assert_int_equal(kvpool_call(operator, &clear, NULL), 0);
+    assert_int_equal(kvpool_call(operator, & clear, NULL), 0);
     kvpool_disconnect(operator);
     restart_after(SIGKILL);
     assert_int_equal(get_all(), 0);
@@ -214,7 +214,7 @@ static void forgotten_memory_does_not(void **state)
     start_in_memory("");
     struct kvpool *operator= operator_connect(&daemon_);
     const struct kvpool_request shutdown = {.verb = KVPOOL_SHUTDOWN, .forget = true};
-    assert_int_equal(kvpool_call(operator, &shutdown, NULL), 0);
+    assert_int_equal(kvpool_call(operator, & shutdown, NULL), 0);
     kvpool_disconnect(operator);
     assert_int_equal(waitpid(daemon_.pid, &status, 0), daemon_.pid);
     assert_int_equal(status, 0);
@@ -229,7 +229,7 @@ static void cleared_memory_is_not_found(void **state)
     start_in_memory("");
     struct kvpool *operator= operator_connect(&daemon_);
     const struct kvpool_request clear = {.verb = KVPOOL_CLEAR};
-    assert_int_equal(kvpool_call(operator, &clear, NULL), 0);
+    assert_int_equal(kvpool_call(operator, & clear, NULL), 0);
     kvpool_disconnect(operator);
     restart_hot(SIGKILL);
     assert_int_equal(get_six(), 0);
@@ -242,8 +242,8 @@ static void another_budget_gives_the_memory_up(void **state)
     (void)state;
     start_in_memory("");
     assert_int_equal(daemon_stop(&daemon_, SIGKILL), 128 + SIGKILL);
-    (void)snprintf(path, sizeof(path), "sed -i 's/^pool-bytes: 2MiB/pool-bytes: 4MiB/' %s/kvpoold.yaml",
-                   daemon_.dir);
+    (void)snprintf(path, sizeof(path),
+                   "sed -i 's/^pool-bytes: 2MiB/pool-bytes: 4MiB/' %s/kvpoold.yaml", daemon_.dir);
     assert_int_equal(system(path), 0);
     daemon_restart(&daemon_);
     assert_int_equal(stat_read(&daemon_, "device_charged_bytes"), 0);

@@ -321,9 +321,46 @@ static void a_kicked_session_is_gone(void **state)
     assert_int_equal(kvpool_call(operator, & kick, NULL), KVPOOL_NOT_FOUND);
     stat_await(*state, "pool_sequences", 0, 5000);
     int answer = kvpool_release(kvpool, 1); /* whichever it hears of first */
-    assert_true(answer == KVPOOL_DISCONNECTED || answer == KVPOOL_STALE);
+    assert_int_equal(answer, KVPOOL_DISCONNECTED);
     kvpool_disconnect(operator);
     kvpool_disconnect(kvpool);
+}
+
+/* Whatever it hears of first: the end of the session, or an answer to what it asked after it. */
+static void a_kicked_engine_is_told_so_and_nothing_else(void **state)
+{
+    enum { ROUNDS = 60, ASKED = 40 };
+    struct kvpool *operator= operator_connect(*state);
+    uint32_t tokens[64];
+
+    tokens_make(tokens, 64, 6);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        struct kvpool *kvpool = engine_connect(*state, NULL, 0);
+        const struct kvpool_prompt prompt = {
+            .model = model_of(kvpool), .tokens = tokens, .num_tokens = 64};
+        const struct kvpool_request match = {.verb = KVPOOL_MATCH, .prompt = &prompt};
+        const struct kvpool_request kick = {.verb = KVPOOL_KICK, .session = kvpool_session(kvpool)};
+        uint64_t tickets[ASKED], ticket;
+        for (uint32_t at = 0; at < ASKED; at++) {
+            if (at == round % ASKED) { /* at any place among what it asks */
+                assert_int_equal(kvpool_flush(kvpool), 0);
+                assert_int_equal(kvpool_submit(operator, & kick, &ticket), 0);
+                assert_int_equal(kvpool_flush(operator), 0);
+            }
+            assert_int_equal(kvpool_submit(kvpool, &match, &tickets[at]), 0);
+        }
+        (void)kvpool_flush(kvpool);
+        assert_int_equal(kvpool_wait(operator, ticket, NULL), 0);
+        for (uint32_t at = 0; at < ASKED; at++) {
+            int answer = kvpool_wait(kvpool, tickets[at], NULL);
+            assert_true(answer == 0 || answer == KVPOOL_DISCONNECTED);
+        }
+        assert_int_equal(kvpool_match(kvpool, &prompt, NULL), KVPOOL_DISCONNECTED);
+        assert_int_equal(kvpool_reconnect(kvpool), 0);
+        assert_int_equal(kvpool_match(kvpool, &prompt, NULL), 0);
+        kvpool_disconnect(kvpool);
+    }
+    kvpool_disconnect(operator);
 }
 
 static void a_drained_daemon_takes_no_new_sequences(void **state)
@@ -406,6 +443,7 @@ int main(void)
         TEST(a_full_pool_answers),
         TEST(a_quota_is_kept_and_can_be_raised),
         TEST(a_kicked_session_is_gone),
+        TEST(a_kicked_engine_is_told_so_and_nothing_else),
         TEST(a_drained_daemon_takes_no_new_sequences),
         TEST(a_clear_is_found_no_more),
         TEST(lists_are_json),

@@ -15,7 +15,7 @@ static struct daemon daemon_;
 
 static int start(void **state)
 {
-    daemon_start(&daemon_, "pool-bytes: 16MiB\nmax-models: 4\n");
+    daemon_start(&daemon_, "pool-bytes: 16MiB\nmax-models: 5\n");
     *state = &daemon_;
     return 0;
 }
@@ -134,23 +134,30 @@ static void models_keep_their_numbers(void **state)
     assert_string_equal(list(*state, "models"), before);
 }
 
-/* What is kept leaves a quarter for new ones: here of 4. */
+static int register_as(const char *token, const char *name)
+{
+    struct kvpool *kvpool = engine_connect(&daemon_, token, 0);
+    uint32_t model;
+    int answer = model_register(kvpool, name, &model);
+
+    kvpool_disconnect(kvpool);
+    return answer;
+}
+
+/* What is kept leaves a quarter for new ones: here one of 5. */
 static void kept_models_leave_room_for_new_ones(void **state)
 {
-    static const char *const names[] = {"third", "fourth"};
-    struct kvpool *kvpool = engine_connect(*state, NULL, 0);
-    uint32_t model;
+    static const char b[] = "token-of-tenant-b-0123";
 
-    for (size_t at = 0; at < 2; at++)
-        assert_int_equal(model_register(kvpool, names[at], &model), 0);
-    assert_int_equal(model_register(kvpool, "fifth", &model), KVPOOL_LIMIT);
-    kvpool_disconnect(kvpool);
+    assert_int_equal(register_as(NULL, "third"), 0);
+    assert_int_equal(register_as(NULL, "fourth"), 0);
+    assert_int_equal(register_as(NULL, "fifth"), KVPOOL_LIMIT); /* the last one is b's part */
+    assert_int_equal(register_as(b, "of b"), 0);
+    assert_int_equal(register_as(b, "of b too"), KVPOOL_LIMIT);
     stat_await(*state, "state_unwritten", 0, 5000);
     kill_and_restart(*state);
-    kvpool = engine_connect(*state, NULL, 0);
-    assert_int_equal(model_register(kvpool, "fifth", &model), 0);
-    kvpool_disconnect(kvpool);
-    assert_non_null(strstr(list(*state, "models"), "\"name\":\"fifth\",\"model\":3"));
+    assert_int_equal(register_as(b, "of b too"), 0);
+    assert_non_null(strstr(list(*state, "models"), "\"name\":\"of b too\",\"model\":4"));
 }
 
 /* Its number is on the disk before its answer is here. */

@@ -13,7 +13,7 @@
 
 /* Blocks of one token: a prompt of PROMPT tokens is named beside the owner, one of LONG takes it
  * some 10 ms. */
-enum { PROMPT = 1000, GROWTH = 24, LONG = 260000, BLOCKERS = 14, MAX_REQUESTS = 32 };
+enum { PROMPT = 1000, GROWTH = 24, LONG = 260000, BLOCKERS = 10, MAX_REQUESTS = 32 };
 
 static struct daemon daemon_;
 static uint32_t *tokens, model_used;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char staging[64 << 10];
@@ -57,6 +58,31 @@ static void a_truncated_arena_fails_its_copies_and_no_others(void **state)
     assert_int_equal(gpu_device_check_excess(device, excess, 4), 1);
     assert_int_equal(excess[0].arena, 0);
     assert_true(excess[0].is_damaged);
+    gpu_device_destroy(device);
+}
+
+/* Nobody touched it meanwhile, and it has its size again: zeros would be read as what was there. */
+static void memory_that_was_pulled_away_is_missed(void **state)
+{
+    struct gpu_device *device = scene_create();
+    struct gpu_excess excess[4];
+    struct stat status;
+    int fd;
+
+    (void)state;
+    assert_int_equal(gpu_device_check_excess(device, NULL, 0), 0);
+    assert_int_equal(gpu_arena_export(device, 0, GPU_WRITE, &fd), 0);
+    assert_int_equal(fstat(fd, &status), 0);
+    assert_int_equal(ftruncate(fd, 0), 0);
+    assert_int_equal(ftruncate(fd, status.st_size), 0);
+    (void)close(fd);
+    assert_false(gpu_arena_is_damaged(device, 0));
+    assert_int_equal(gpu_device_check_excess(device, excess, 4), 1);
+    assert_int_equal(excess[0].arena, 0);
+    assert_true(excess[0].is_damaged);
+    assert_true(gpu_arena_is_damaged(device, 0));
+    assert_int_equal(copy_out(device, 0, 5), -EIO);
+    assert_int_equal(copy_out(device, 1, 5), 0);
     gpu_device_destroy(device);
 }
 
@@ -224,6 +250,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_truncated_arena_fails_its_copies_and_no_others),
+        cmocka_unit_test(memory_that_was_pulled_away_is_missed),
         cmocka_unit_test(so_do_large_copies_of_the_lane),
         cmocka_unit_test(a_damaged_arena_can_only_be_closed),
         cmocka_unit_test(a_file_truncated_and_grown_again_is_a_loss_of_content_only),

@@ -45,6 +45,11 @@ enum option_index {
     OPTION_FAILED,
     OPTION_COMMIT,
     OPTION_ABANDON,
+    OPTION_HOST,
+    OPTION_DISK,
+    OPTION_AHEAD,
+    OPTION_TIER,
+    OPTION_MODE,
     NUM_OPTIONS
 };
 
@@ -83,29 +88,35 @@ static const struct option options[NUM_OPTIONS] = {
     [OPTION_FAILED]       = {"failed",        value_flag,        AT(is_failed),    0, 0},
     [OPTION_COMMIT]       = {"commit",        value_flag,        AT(is_commit),    0, 0},
     [OPTION_ABANDON]      = {"abandon",       value_flag,        AT(is_abandon),   0, 0},
+    [OPTION_HOST]         = {"host=",         value_amount,      AT(host),         0, UINT16_MAX},
+    [OPTION_DISK]         = {"disk=",         value_amount,      AT(disk),         0, UINT16_MAX},
+    [OPTION_AHEAD]        = {"ahead=",        value_amount,      AT(ahead),        0, UINT32_MAX},
+    [OPTION_TIER]         = {"tier=",         value_label,       AT(tier),         0, 0},
+    [OPTION_MODE]         = {"mode=",         value_label,       AT(mode),         0, 0},
 };
 
-#define BIT(option) (1u << OPTION_##option)
+#define BIT(option) (UINT64_C(1) << OPTION_##option)
 #define ID_BITS (BIT(MODEL) | BIT(TENANT) | BIT(LAYERED) | BIT(SALT) | BIT(ADAPTER) | BIT(EXTRA))
 #define QUOTA_BITS (BIT(GUARANTEE) | BIT(LIMIT) | BIT(WEIGHT))
 /* Beyond the page's grammar: for the core alone. */
-#define EXTENDED_BITS (~0u << OPTION_DEVICES)
+#define EXTENDED_BITS (~UINT64_C(0) << OPTION_DEVICES)
 #define ARENA_BITS (BIT(MODEL) | BIT(GROUP) | BIT(TENANT))
 static const struct verb {
     const char *word;
     const char *places; /* before options: s a name, c the child, n a number, l slots, r rows */
-    uint32_t required, optional; /* options */
+    uint64_t required, optional; /* options */
 } verbs[NUM_VERBS] = {
     [VERB_POOL]        = {"pool",        "",   0,            BIT(BLOCKS) | BIT(BLOCK_TOKENS) |
                                                              BIT(WATERMARK) | BIT(DEVICES) |
-                                                             BIT(WATERMARKS)},
+                                                             BIT(WATERMARKS) | BIT(HOST) |
+                                                             BIT(DISK) | BIT(AHEAD)},
     [VERB_TENANT]      = {"tenant",      "s",  0,            QUOTA_BITS},
     [VERB_DOMAIN]      = {"domain",      "s",  BIT(READERS), QUOTA_BITS},
     [VERB_MODEL]       = {"model",       "s",  0,            BIT(GROUPS) | BIT(PER_GRANULE) |
                                                              BIT(PAGES) | BIT(RANKS) | BIT(LAYERS)},
     [VERB_ALLOC]       = {"alloc",       "s",  BIT(TOKENS),  ID_BITS | BIT(SESSION) | BIT(RAW) |
                                                              BIT(MAPPED) | BIT(UNFILLED) |
-                                                             BIT(TAKE)},
+                                                             BIT(TAKE) | BIT(DEADLINE)},
     [VERB_FIND]        = {"find",        "",   BIT(TOKENS),  ID_BITS | BIT(RAW)},
     [VERB_APPEND]      = {"append",      "s",  BIT(TOKENS),  0},
     [VERB_FILL]        = {"fill",        "s",  0,            0},
@@ -113,13 +124,14 @@ static const struct verb {
     [VERB_FORK]        = {"fork",        "sc", 0,            0},
     [VERB_TRUNCATE]    = {"truncate",    "sn", 0,            0},
     [VERB_PREEMPT]     = {"preempt",     "s",  0,            0},
-    [VERB_RESUME]      = {"resume",      "s",  0,            BIT(UNFILLED) | BIT(TAKE)},
+    [VERB_RESUME]      = {"resume",      "s",  0,            BIT(UNFILLED) | BIT(TAKE) |
+                                                             BIT(DEADLINE)},
     [VERB_RELEASE]     = {"release",     "s",  0,            0},
     [VERB_END_SESSION] = {"end-session", "s",  0,            BIT(ATTACHED)},
     [VERB_TABLE]       = {"table",       "s",  0,            0},
     [VERB_FREE_LIST]   = {"free-list",   "",   0,            ARENA_BITS},
     [VERB_HOLDS]       = {"holds",       "l",  0,            ARENA_BITS},
-    [VERB_EVICT]       = {"evict",       "n",  0,            0},
+    [VERB_EVICT]       = {"evict",       "n",  0,            BIT(TIER)},
     [VERB_CLEAR]       = {"clear",       "",   0,            BIT(MODEL) | BIT(TENANT)},
     [VERB_STATS]       = {"stats",       "",   0,            0},
     [VERB_CHECK]       = {"check",       "",   0,            0},
@@ -140,6 +152,10 @@ static const struct verb {
     [VERB_REPLIES]         = {"replies",         "",   0,           0},
     [VERB_QUOTA]           = {"quota",           "s",  0,           QUOTA_BITS},
     [VERB_DETACH]          = {"detach",          "s",  0,           0},
+    [VERB_TIER]            = {"tier",            "s",  BIT(MODE),   0},
+    [VERB_STORE]           = {"store",           "",   BIT(MODE),   BIT(SESSION)},
+    [VERB_PREFETCH]        = {"prefetch",        "",   BIT(TOKENS), ID_BITS | BIT(RAW)},
+    [VERB_TIERS]           = {"tiers",           "",   0,           0},
 };
 /* clang-format on */
 
@@ -188,11 +204,11 @@ static int read_option(struct reader *reader, char *word)
     char *value;
     int index = find_option(word, &value);
 
-    if (index < 0 || !((verb->required | verb->optional) & 1u << index))
+    if (index < 0 || !((verb->required | verb->optional) & UINT64_C(1) << index))
         return script_wrong(reader, "%s: unknown word '%s'", verb->word, word);
-    if (reader->seen & 1u << index)
+    if (reader->seen & UINT64_C(1) << index)
         return script_wrong(reader, "%s: '%s' is there twice", verb->word, options[index].word);
-    reader->seen |= 1u << index;
+    reader->seen |= UINT64_C(1) << index;
     return options[index].read(reader, &options[index], value);
 }
 
@@ -236,7 +252,7 @@ static int check_options(struct reader *reader)
     const struct verb *verb = &verbs[command->verb];
 
     for (int i = 0; i < NUM_OPTIONS; i++)
-        if (verb->required & ~reader->seen & 1u << i)
+        if (verb->required & ~reader->seen & UINT64_C(1) << i)
             return script_wrong(reader, "%s: '%s' is missing", verb->word, options[i].word);
     command->has_salt = reader->seen & BIT(SALT);
     command->has_adapter = reader->seen & BIT(ADAPTER);

@@ -54,6 +54,10 @@ enum script_verb {
     VERB_REPLIES,
     VERB_QUOTA,
     VERB_DETACH,
+    VERB_TIER,
+    VERB_STORE,
+    VERB_PREFETCH,
+    VERB_TIERS,
     NUM_VERBS
 };
 
@@ -129,6 +133,9 @@ struct script_command {
     bool is_extended; /* any of it is there: the naive model knows nothing of it */
     struct script_numbers devices, watermarks; /* pool */
     struct script_numbers pages, ranks;        /* model */
+    uint64_t host, disk, ahead;                /* pool: pages, 0 where left out */
+    char tier[SCRIPT_MAX_NAME + 1];            /* evict: tier= */
+    char mode[SCRIPT_MAX_NAME + 1];            /* tier, store: mode= */
     uint64_t layers, deadline; /* model: 1, wait: SCRIPT_UNSET (none) where left out */
     bool is_attached, is_failed, is_commit, is_abandon;
     struct script_row rows[SCRIPT_MAX_ROWS];

@@ -8,7 +8,7 @@ struct reader {
     struct script_command *command;
     char *error;
     size_t error_size;
-    uint32_t seen; /* bits of the options read so far */
+    uint64_t seen; /* bits of the options read so far */
     uint32_t per_granule[SCRIPT_MAX_GROUPS];
     size_t num_per_granule;
 };

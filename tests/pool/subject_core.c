@@ -14,7 +14,8 @@ static const char *const answer_words[] = {
     [POOL_LIMIT] = "LIMIT",         [POOL_STALE] = "STALE",
     [POOL_DRAINING] = "DRAINING",   [POOL_BUSY] = "BUSY",
     [POOL_PENDING] = "PENDING",     [POOL_MISS] = "MISS",
-    [POOL_TIMEOUT] = "TIMEOUT",     [POOL_FAILED] = "FAILED"};
+    [POOL_TIMEOUT] = "TIMEOUT",     [POOL_FAILED] = "FAILED",
+    [POOL_RETRY] = "RETRY"};
 
 bool core_refused(struct text *text, int answer)
 {
@@ -52,16 +53,18 @@ void core_on_effect(void *context, const struct pool_effect *effect)
 
 void core_settle(struct core *core)
 {
-    for (size_t i = 0; i < core->num_copies && !core->is_holding; i++) {
-        if (core->copies[i].is_done)
-            continue;
-        int answer = pool_transfer_done(core->pool, core->copies[i].effect.transfer, 0);
-        assert(answer == 0);
-    }
-    if (!core->is_holding)
-        core->num_copies = 0;
-    while (pool_advance(core->pool, UINT32_MAX))
-        ;
+    do { /* what goes on may begin copies */
+        for (size_t i = 0; i < core->num_copies && !core->is_holding; i++) {
+            if (core->copies[i].is_done)
+                continue;
+            int answer = pool_transfer_done(core->pool, core->copies[i].effect.transfer, 0);
+            assert(answer == 0);
+        }
+        if (!core->is_holding)
+            core->num_copies = 0;
+        while (pool_advance(core->pool, UINT32_MAX))
+            ;
+    } while (!core->is_holding && core->num_copies > 0);
 }
 
 /* ---- verbs that wait ------------------------------------------------------------------------ */
@@ -94,16 +97,24 @@ int core_outcome(struct core *core, uint64_t cookie, int answer)
     return answer;
 }
 
-/* Sequences whose release was replied to meanwhile are known no more. */
-static void forget_released(struct core *core)
+/*
+ * Sequences whose release was replied to meanwhile, or whose allocation was undone, are known no
+ * more; those that got what they waited for are published, as a line that does not wait would.
+ */
+static void take_replies(struct core *core)
 {
     for (size_t i = 0; i < core->num_replies; i++) {
         struct pending *pending = &core->pending[core->replies[i].cookie - 1];
+        bool is_granted = core->replies[i].answer == 0;
         struct named_sequence *sequence =
-            pending->is_release ? core_find_sequence(core, pending->name) : NULL;
-        if (sequence && core->replies[i].answer == 0)
+            pending->is_release || pending->is_alloc || pending->is_filled
+                ? core_find_sequence(core, pending->name)
+                : NULL;
+        if (sequence && (is_granted ? pending->is_release : pending->is_alloc))
             core_forget_sequence(core, sequence);
-        pending->is_release = false;
+        else if (sequence && is_granted && pending->is_filled)
+            (void)pool_publish(core->pool, sequence->id);
+        pending->is_release = pending->is_alloc = pending->is_filled = false;
     }
 }
 
@@ -147,6 +158,10 @@ static core_verb *const answer_verb[NUM_VERBS] = {
     [VERB_REPLIES]         = core_replies,
     [VERB_QUOTA]           = core_quota,
     [VERB_DETACH]          = core_detach,
+    [VERB_TIER]            = core_tier,
+    [VERB_STORE]           = core_store,
+    [VERB_PREFETCH]        = core_prefetch,
+    [VERB_TIERS]           = core_tiers,
 };
 /* clang-format on */
 
@@ -189,7 +204,7 @@ static void core_run(void *self, const struct script_command *command, struct te
         return;
     }
     answer_verb[command->verb](core, command, answer);
-    forget_released(core);
+    take_replies(core);
 }
 
 const struct script_subject subject_core = {

@@ -53,6 +53,8 @@ struct copy {
 struct pending {
     char name[SCRIPT_MAX_NAME + 1]; /* of its sequence, step or request */
     bool is_release;                /* the sequence is gone with the reply */
+    bool is_alloc;                  /* it is gone if the reply is a refusal */
+    bool is_filled;                 /* and published if it is none */
     bool is_answered;
 };
 
@@ -156,4 +158,8 @@ core_verb core_table, core_free_list, core_holds, core_evict, core_clear, core_s
     core_check; /* subject_reports.c */
 core_verb core_hold_effects, core_release_effects, core_effects, core_complete, core_fail,
     core_step, core_attend, core_attended, core_end_step, core_wait, core_cancel, core_tick,
-    core_replies, core_quota, core_detach; /* subject_extended.c */
+    core_replies, core_quota, core_detach;                  /* subject_extended.c */
+core_verb core_tier, core_store, core_prefetch, core_tiers; /* subject_tiers.c */
+
+/* POOL_NUM_TIERS: there is no such word. */
+enum pool_tier core_find_tier(const char *word);

@@ -29,14 +29,17 @@ void core_release_effects(struct core *core, const struct script_command *comman
     text_add(answer, "ok");
 }
 
-/* "T/M/0/3": tenant, model, group, slot. */
+/* "T/M/0/3": tenant, model, group, slot; "@disk": of a tier below. */
 static void print_place(const struct core *core, uint32_t arena, uint32_t slot, struct text *answer)
 {
     struct pool_arena_description description = {0};
 
     (void)pool_arena_describe(core->pool, arena, &description);
-    text_add(answer, "%s/%s/%u/%u", core->payers[description.domain].text,
-             core->models[description.model].text, description.group, slot);
+    text_add(answer, "%s/%s/%u/%u%s", core->payers[description.domain].text,
+             core->models[description.model].text, description.group, slot,
+             description.tier == POOL_TIER_HOST   ? "@host"
+             : description.tier == POOL_TIER_DISK ? "@disk"
+                                                  : "");
 }
 
 void core_effects(struct core *core, const struct script_command *command, struct text *answer)

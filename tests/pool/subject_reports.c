@@ -140,8 +140,10 @@ void core_holds(struct core *core, const struct script_command *command, struct 
 
 void core_evict(struct core *core, const struct script_command *command, struct text *answer)
 {
+    enum pool_tier tier = *command->tier ? core_find_tier(command->tier) : POOL_TIER_DEVICE;
+
     text_add(answer, "ok evicted=%llu",
-             (unsigned long long)pool_evict(core->pool, command->number));
+             (unsigned long long)pool_tier_evict(core->pool, tier, command->number));
 }
 
 void core_clear(struct core *core, const struct script_command *command, struct text *answer)

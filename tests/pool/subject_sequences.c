@@ -36,10 +36,11 @@ bool core_make_prompt(const struct core *core, const struct script_command *comm
 
 static struct pool_alloc_options make_options(const struct script_command *command)
 {
-    return (struct pool_alloc_options){.is_mapped = command->mapped,
-                                       .is_unfilled = command->unfilled,
-                                       .take = command->take == SCRIPT_UNSET ? POOL_TAKE_ALL
-                                                                             : command->take};
+    return (struct pool_alloc_options){
+        .is_mapped = command->mapped,
+        .is_unfilled = command->unfilled,
+        .take = command->take == SCRIPT_UNSET ? POOL_TAKE_ALL : command->take,
+        .deadline_ms = command->deadline == SCRIPT_UNSET ? 0 : command->deadline};
 }
 
 static void answer_found(struct core *core, const struct pool_found *found, struct pool_name id,
@@ -52,6 +53,19 @@ static void answer_found(struct core *core, const struct pool_found *found, stru
     text_add(answer, "ok matched=%llu arriving=%llu ", (unsigned long long)found->matched,
              (unsigned long long)found->arriving);
     core_print_table(core, id, answer);
+}
+
+/* It waits for blocks from below: "replies" tells how that ends. */
+static void answer_waiting(struct core *core, const struct pool_found *found,
+                           const struct pool_alloc_options *options, bool is_alloc,
+                           struct text *answer)
+{
+    struct pending *pending = &core->pending[options->cookie - 1];
+
+    pending->is_alloc = is_alloc;
+    pending->is_filled = !options->is_unfilled;
+    text_add(answer, "PENDING matched=%llu below=%llu", (unsigned long long)found->matched,
+             (unsigned long long)found->below);
 }
 
 void core_alloc(struct core *core, const struct script_command *command, struct text *answer)
@@ -67,16 +81,18 @@ void core_alloc(struct core *core, const struct script_command *command, struct 
     if (is_new)
         session = core_remember_session(core, command->session);
     struct pool_name id = {session ? session->id : POOL_NONE, core->num_made};
-    const struct pool_alloc_options options = make_options(command);
+    struct pool_alloc_options options = make_options(command);
+    options.cookie = core_expect(core, command->name, false);
     int result = core_find_sequence(core, command->name)
                      ? POOL_EXISTS
                      : pool_alloc(core->pool, id, &prompt, &options, &found);
+    result = core_outcome(core, options.cookie, result);
     if (result == POOL_EXISTS && prompt.shared != POOL_NONE &&
         (!core->payers[prompt.shared].is_domain ||
          pool_match(core->pool, &prompt, &found) == POOL_NOT_FOUND))
         result = POOL_NOT_FOUND; /* "in that order" */
     core_tokens_finish(&prompt.tokens);
-    if (result != 0) {
+    if (result != 0 && result != POOL_PENDING) {
         core_identity_finish(&identity);
         if (is_new && session) { /* a refusal does not make the session known */
             (void)pool_session_end(core->pool, session->id, false, NULL);
@@ -88,7 +104,10 @@ void core_alloc(struct core *core, const struct script_command *command, struct 
     }
     core->num_made++;
     core_remember_sequence(core, command->name, id)->identity = identity;
-    answer_found(core, &found, id, options.is_unfilled, answer);
+    if (result == POOL_PENDING)
+        answer_waiting(core, &found, &options, true, answer);
+    else
+        answer_found(core, &found, id, options.is_unfilled, answer);
 }
 
 void core_find(struct core *core, const struct script_command *command, struct text *answer)
@@ -204,18 +223,22 @@ void core_preempt(struct core *core, const struct script_command *command, struc
 void core_resume(struct core *core, const struct script_command *command, struct text *answer)
 {
     const struct named_sequence *sequence = core_named(core, command, answer);
-    const struct pool_alloc_options options = make_options(command);
+    struct pool_alloc_options options = make_options(command);
     struct pool_found found;
     uint64_t count;
 
     if (!sequence)
         return;
+    options.cookie = core_expect(core, command->name, false);
     uint32_t *ids = all_tokens(core, sequence->id, &count);
     struct pool_tokens tokens = core_make_tokens(core, &sequence->identity, ids, count);
     int result = pool_resume(core->pool, sequence->id, &tokens, &options, &found);
     core_tokens_finish(&tokens);
     free(ids);
-    if (!core_refused(answer, result))
+    result = core_outcome(core, options.cookie, result);
+    if (result == POOL_PENDING)
+        answer_waiting(core, &found, &options, false, answer);
+    else if (!core_refused(answer, result))
         answer_found(core, &found, sequence->id, options.is_unfilled, answer);
 }
 

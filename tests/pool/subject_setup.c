@@ -23,6 +23,21 @@ static uint64_t make_devices(const struct script_command *command, struct pool_c
     return pages;
 }
 
+/* host=, disk= and ahead=. Granules below are those of the device. */
+static void make_tiers(const struct script_command *command, struct pool_config *config)
+{
+    const uint64_t pages[POOL_NUM_TIERS] = {
+        [POOL_TIER_HOST] = command->host, [POOL_TIER_DISK] = command->disk};
+
+    for (enum pool_tier tier = POOL_TIER_HOST; tier < POOL_NUM_TIERS; tier++) {
+        config->ahead_pages[tier] = command->ahead;
+        if (pages[tier] > 0)
+            config->tiers[tier] = (struct pool_tier_config){
+                .pages = pages[tier], .max_slots = (uint32_t)pages[tier] * BLOCKS_A_GRANULE};
+    }
+    config->ahead_pages[POOL_TIER_DEVICE] = command->ahead;
+}
+
 void core_pool(struct core *core, const struct script_command *command, struct text *answer)
 {
     struct pool_config config;
@@ -43,7 +58,8 @@ void core_pool(struct core *core, const struct script_command *command, struct t
     config.max_sequence_blocks = 1 << 20;
     config.max_models = MAX_NAMES;
     config.max_payers = MAX_NAMES;
-    config.max_arenas = UINT16_MAX;
+    config.max_arenas = UINT16_MAX / POOL_NUM_TIERS;
+    make_tiers(command, &config);
     config.sink = (struct pool_sink){core_on_effect, core};
     core->block_tokens = command->block_tokens;
     int err = pool_create(&config, &core->pool);
@@ -96,7 +112,13 @@ void core_model(struct core *core, const struct script_command *command, struct 
         shape.groups[i] =
             (struct pool_group){.window = command->groups[i].window,
                                 .pages = command->pages.num ? (uint32_t)command->pages.items[i] : 1,
-                                .slots = command->groups[i].per_granule};
+                                .slots = command->groups[i].per_granule,
+                                .block_bytes = 1};
+    for (size_t i = 0; i < command->num_groups; i++) {
+        for (enum pool_tier tier = POOL_TIER_HOST; tier < POOL_NUM_TIERS; tier++)
+            shape.groups[i].below[tier] =
+                (struct pool_granule_shape){shape.groups[i].pages, shape.groups[i].slots};
+    }
     if (core_find_name(core->models, core->num_models, command->name) != POOL_NONE &&
         core_refused(answer, POOL_EXISTS))
         return;

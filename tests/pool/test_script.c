@@ -277,6 +277,16 @@ static void lines_beyond_the_page_are_as_strict(void **state)
     assert_true(command.is_extended);
     assert_int_equal(parse("clear"), 0);
     assert_false(command.is_extended);
+    assert_int_equal(parse("pool blocks=4 host=2 disk=8 ahead=3"), 0);
+    assert_true(command.is_extended);
+    assert_int_equal(command.disk, 8);
+    assert_int_equal(parse("evict 3 tier=disk"), 0);
+    assert_true(command.is_extended);
+    assert_int_equal(parse("evict 3"), 0);
+    assert_false(command.is_extended);
+    assert_wrong("tier disk", "mode=");
+    assert_wrong("tier mode=on", "mode=on");
+    assert_wrong("store tier=disk", "tier=disk");
 }
 
 static void a_step_has_rows(void **state)

@@ -250,11 +250,28 @@ static void numbers_of_a_tier_add_up(void **state)
     assert_int_equal(pool_tier_evict(f->pool, POOL_TIER_HOST, 1), 0);
 }
 
+/* Before anything is there. */
+static void a_tier_can_turn_out_smaller(void **state)
+{
+    struct fixture *f = *state;
+    struct pool_tier_stats stats;
+
+    assert_int_equal(pool_tier_shrink(f->pool, POOL_TIER_DEVICE, 4), POOL_INVALID);
+    assert_int_equal(pool_tier_shrink(f->pool, POOL_TIER_DISK, 9), POOL_INVALID);
+    assert_int_equal(pool_tier_shrink(f->pool, POOL_TIER_DISK, 0), POOL_INVALID);
+    assert_int_equal(pool_tier_shrink(f->pool, POOL_TIER_DISK, 3), 0);
+    assert_int_equal(pool_tier_stats(f->pool, POOL_TIER_DISK, &stats), 0);
+    assert_int_equal(stats.pages, 3);
+    assert_int_equal(stats.uncommitted, 3);
+    pool_check(f->pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_configuration_that_cannot_be_is_refused),
         tier_test(every_tier_has_an_arena_of_each_group),
+        tier_test(a_tier_can_turn_out_smaller),
         tier_test(a_group_may_be_left_out_of_a_tier),
         tier_test(a_granule_shape_that_cannot_be_is_refused),
         tier_test(what_a_tier_has_is_not_found_while_it_is_off),

@@ -707,9 +707,11 @@ static void settle(void)
     struct pool_tier_stats stats;
     uint64_t num = 0;
 
-    while (world.num_copies > 0)
-        end_copy(0, 0);
-    take_replies();
+    do { /* whoever goes on may publish, and what it publishes be stored at once */
+        while (world.num_copies > 0)
+            end_copy(0, 0);
+        take_replies();
+    } while (world.num_copies > 0);
     for (uint32_t i = 0; i < NUM_SEQUENCES; i++) {
         expect(world.sequences[i].state != WAITING); /* T5 */
         if (world.sequences[i].state != FREE)

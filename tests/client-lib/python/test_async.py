@@ -1,0 +1,147 @@
+"""The asyncio face: the same verbs, many at a time, in one thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+
+import dense
+import kvpool
+import numpy as np
+import pytest
+from conftest import Daemon, toy_model
+
+TEXT = list(range(40))
+
+
+def draw(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("rings", [True, False])
+def test_engines_of_one_loop(daemon: Daemon, rings: bool) -> None:
+    """Twenty sequences at a time, each with steps of its own: every output is dense attention's."""
+    model = toy_model(num_layers=1)
+
+    async def generate(pool: kvpool.AsyncPool, sequence: int) -> None:
+        text = [sequence * 100 + i for i in range(20)]
+        q, k, v = (draw(sequence * 3 + i, 30, heads, 16) for i, heads in enumerate((4, 2, 2)))
+        await pool.allocate(sequence, kvpool.Prompt(model, text), unfilled=True)
+        done = 0
+        for new in (text, *([i] for i in range(10))):
+            end = done + len(new)
+            async with pool.stepping(model, {sequence: new}) as step:
+                out = await pool.attend(step, 0, q[done:end], k[done:end], v[done:end])
+            wanted, _ = dense.attention(q[done:end], k[:end], v[:end], done)
+            np.testing.assert_allclose(out, wanted, rtol=0, atol=2e-6)
+            done = end
+        await pool.release(sequence)
+
+    async def main() -> None:
+        async with kvpool.AsyncPool(directory=daemon.run, rings=rings) as pool:
+            await pool.register_model(model)
+            await asyncio.gather(*(generate(pool, i) for i in range(20)))
+            assert pool.num_outstanding == 0
+            assert pool.staging.num_free() == pool.staging.num_bytes
+
+    asyncio.run(main())
+
+
+def test_what_is_asked_together_waits_for_credits(daemon: Daemon, model: kvpool.Model) -> None:
+    async def main() -> None:
+        async with kvpool.AsyncPool(directory=daemon.run) as pool:
+            await pool.register_model(model)
+            asked = (pool.match(kvpool.Prompt(model, TEXT)) for _ in range(1000))
+            assert {found.matched for found in await asyncio.gather(*asked)} == {0}
+
+    asyncio.run(main())
+
+
+def test_a_task_that_is_cancelled_cancels_its_request(daemon: Daemon, model: kvpool.Model) -> None:
+    async def main() -> None:
+        async with kvpool.AsyncPool(directory=daemon.run) as pool:
+            await pool.register_model(model)
+            await pool.allocate(1, kvpool.Prompt(model, TEXT), unfilled=True)
+            waiting = asyncio.create_task(pool.wait_arriving(kvpool.Prompt(model, TEXT)))
+            await asyncio.sleep(0.05)
+            assert pool.num_outstanding == 1
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            await pool.stats()
+            async with asyncio.timeout(5):
+                while pool.num_outstanding:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+
+
+def test_timeouts_and_refusals_are_raised(daemon: Daemon, model: kvpool.Model) -> None:
+    async def main() -> None:
+        async with kvpool.AsyncPool(directory=daemon.run) as pool:
+            await pool.register_model(model)
+            with pytest.raises(kvpool.NotFound):
+                await pool.release(404)
+            await pool.allocate(1, kvpool.Prompt(model, TEXT), unfilled=True)
+            with pytest.raises(kvpool.Timeout):
+                await pool.wait_arriving(kvpool.Prompt(model, TEXT), timeout=0.05)
+            with pytest.raises(RuntimeError):
+                async with pool.stepping(model, {1: TEXT}):
+                    raise RuntimeError
+            await pool.release(1)  # it is in no step any more
+
+    asyncio.run(main())
+
+
+def test_a_daemon_that_stops_answering_is_a_timeout(own_daemon: Daemon) -> None:
+    async def main() -> None:
+        assert own_daemon.process
+        async with kvpool.AsyncPool(directory=own_daemon.run) as pool:
+            own_daemon.process.send_signal(signal.SIGSTOP)
+            with pytest.raises(kvpool.Timeout):
+                await pool.stats(timeout=0.1)
+            own_daemon.process.send_signal(signal.SIGCONT)
+            assert (await pool.stats())["payer"] == "me"
+
+    asyncio.run(main())
+
+
+def test_a_daemon_that_dies_and_comes_back(own_daemon: Daemon, model: kvpool.Model) -> None:
+    async def main() -> None:
+        async with kvpool.AsyncPool(directory=own_daemon.run) as pool:
+            await pool.register_model(model)
+            await pool.allocate(1, kvpool.Prompt(model, TEXT), unfilled=True)
+            waiting = asyncio.create_task(pool.wait_arriving(kvpool.Prompt(model, TEXT)))
+            await asyncio.sleep(0.05)
+            own_daemon.stop(signal.SIGKILL)
+            with pytest.raises(kvpool.Disconnected):
+                await waiting
+            assert not pool.is_connected
+            with pytest.raises(kvpool.Disconnected):
+                await pool.stats()
+            own_daemon.start()
+            await pool.reconnect()
+            assert (await pool.match(kvpool.Prompt(model, TEXT))).matched == 0
+
+    asyncio.run(main())
+
+
+def test_an_operator_too(daemon: Daemon) -> None:
+    async def main() -> None:
+        async with kvpool.AsyncOperator(directory=daemon.run) as operator:
+            status, tenants = await asyncio.gather(operator.status(), operator.tenants())
+            assert not status["draining"] and len(tenants) == 2
+
+    asyncio.run(main())
+
+
+def test_nobody_there(tmp_path: object) -> None:
+    async def main() -> None:
+        pool = kvpool.AsyncPool(directory=str(tmp_path), connect_timeout=0.05)
+        with pytest.raises(kvpool.Disconnected, match="is kvpoold running"):
+            await pool.connect()
+        with contextlib.suppress(kvpool.Disconnected):
+            await pool.close()
+
+    asyncio.run(main())
