@@ -51,12 +51,13 @@ void fault_board_free(struct fault_board *board, const char *path)
 
 void fault_board_usual(struct fault_board *board, uint32_t seed)
 {
+    /* clang-format off */
     static const uint32_t rates[NUM_FAULTS] = {
-        [FAULT_READ_EIO] = 3000,   [FAULT_WRITE_EIO] = 3000,   [FAULT_ENOSPC] = 20,
-        [FAULT_EDQUOT] = 20,       [FAULT_EROFS] = 20,         [FAULT_SHORT] = 20000,
+        [FAULT_READ_EIO] = 3000,   [FAULT_WRITE_EIO] = 3000,   [FAULT_SHORT] = 20000,
         [FAULT_READ_FLIP] = 10000, [FAULT_WRITE_FLIP] = 10000, [FAULT_TORN_HEADER] = 10000,
-        [FAULT_TORN_DATA] = 10000, [FAULT_DELAY] = 200000,     [FAULT_STALL] = 10,
+        [FAULT_TORN_DATA] = 10000, [FAULT_DELAY] = 100000,     [FAULT_STALL] = 60,
     };
+    /* clang-format on */
 
     atomic_store(&board->seed, seed);
     atomic_store(&board->stall_ms, 300);

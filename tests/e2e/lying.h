@@ -40,7 +40,7 @@ struct fault_board {
  */
 struct fault_board *fault_board_make(const char *path);
 void fault_board_free(struct fault_board *board, const char *path);
-/* All faults that leave the disk usable, so that most of what is read is still found. */
+/* All faults but those after which the disk is not used for a second (FULL, READ_ONLY). */
 void fault_board_usual(struct fault_board *board, uint32_t seed);
 void fault_board_clear(struct fault_board *board);
 const char *fault_name(enum fault fault);

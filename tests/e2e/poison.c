@@ -228,14 +228,12 @@ static int write_rest(struct poison_client *client, const struct poison_prompt *
     /* Behind the answer to the allocation: never less than the Clears before it. */
     uint64_t generation = atomic_load(&board->begun);
 
-    if (first == prompt->num_blocks)
-        return 0;
     for (uint32_t at = first; at < prompt->num_blocks; at++) {
         const struct identity identity = {MAGIC, owner_of(client, prompt, span, at),
                                           prompt->prefixes[at], generation};
         block_make(bytes_ + (at - first) * block_bytes(prompt), block_bytes(prompt), &identity);
     }
-    int status = kvpool_write(client->kvpool, &blocks);
+    int status = first == prompt->num_blocks ? 0 : kvpool_write(client->kvpool, &blocks);
     note(client, "write", status);
     if (status == 0) {
         atomic_fetch_add(&board->writes, prompt->num_blocks - first);

@@ -166,6 +166,28 @@ static void hold_disk(uint64_t number)
     atomic_store(&all.faults->is_held, 0);
 }
 
+/* Every second write is refused, until one was; then the disk is not written to for a second. */
+static void refuse(enum fault fault)
+{
+    uint64_t before = atomic_load(&all.faults->hits[fault]), end = now_ms() + 5000;
+
+    atomic_store(&all.faults->rates[fault], 500000);
+    while (atomic_load(&all.faults->hits[fault]) == before && now_ms() < end)
+        (void)usleep(1000);
+    atomic_store(&all.faults->rates[fault], 0);
+}
+
+static void fill_disk(uint64_t number)
+{
+    refuse(number % 2 ? FAULT_ENOSPC : FAULT_EDQUOT);
+}
+
+static void make_read_only(uint64_t number)
+{
+    (void)number;
+    refuse(FAULT_EROFS);
+}
+
 static void until_reads(uint64_t reads)
 {
     uint64_t seen = 0, end = now_ms() + STALLED_MS;
@@ -247,9 +269,7 @@ static void everything_happened(void)
     for (int at = 0; at < 3; at++)
         assert_true(all.hits[at] > 0);
     for (int fault = 0; fault < NUM_FAULTS; fault++) {
-        bool is_rare = fault == FAULT_ENOSPC || fault == FAULT_EDQUOT || fault == FAULT_EROFS ||
-                       fault == FAULT_STALL;
-        if (!is_rare || num_reads >= 10 * DEFAULT_READS)
+        if (fault != FAULT_STALL || num_reads >= 1000000) /* hold_disk() is one, too */
             assert_true(atomic_load(&all.faults->hits[fault]) > 0);
     }
     assert_true(all.corrupt > 0 && all.fetches_failed > 0 && all.stores_failed > 0);
@@ -259,8 +279,9 @@ static void everything_happened(void)
 static void no_byte_is_ever_wrong(void **state)
 {
     static void (*const events[])(uint64_t number) = {
-        kill_engine, kill_daemon, clear, kill_engine, hold_disk, stop_daemon, kill_engine};
-    uint64_t num_events = ARRAY_SIZE(events) * (1 + num_reads / 100000);
+        kill_engine, fill_disk,   kill_daemon, clear,       fill_disk,     kill_engine,
+        hold_disk,   stop_daemon, kill_engine, kill_daemon, make_read_only};
+    uint64_t num_events = ARRAY_SIZE(events) * (1 + num_reads / 200000);
 
     (void)state;
     for (uint64_t at = 0; at < num_events; at++) {
