@@ -60,11 +60,10 @@ static void config_write(const struct daemon *daemon, const char *config)
     fclose(out);
 }
 
-void daemon_restart(struct daemon *daemon)
+void daemon_spawn(struct daemon *daemon)
 {
     char config[128];
     const char *program = getenv("KVPOOLD");
-    uint64_t end = now_ms() + 60000; /* with sanitizers, on a machine that is full of tests */
 
     assert_non_null(program);
     (void)snprintf(config, sizeof(config), "%s/kvpoold.yaml", daemon->dir);
@@ -75,6 +74,11 @@ void daemon_restart(struct daemon *daemon)
         execl(program, program, "--config", config, (char *)NULL);
         _exit(127);
     }
+}
+
+void daemon_await(const struct daemon *daemon)
+{
+    uint64_t end = now_ms() + 60000; /* with sanitizers, on a machine that is full of tests */
     /* A socket that is there is not yet a daemon that answers. */
     int answer = -1;
     char json[4096], dir[128];
@@ -93,6 +97,12 @@ void daemon_restart(struct daemon *daemon)
         kvpool_disconnect(kvpool);
     }
     assert_int_equal(answer, 0);
+}
+
+void daemon_restart(struct daemon *daemon)
+{
+    daemon_spawn(daemon);
+    daemon_await(daemon);
 }
 
 void daemon_start(struct daemon *daemon, const char *config)

@@ -16,6 +16,9 @@ struct daemon {
 void daemon_start(struct daemon *daemon, const char *config);
 /* The same directory again, after it was killed. */
 void daemon_restart(struct daemon *daemon);
+/* The two halves of it: the process; and until it answers. */
+void daemon_spawn(struct daemon *daemon);
+void daemon_await(const struct daemon *daemon);
 /* SIGTERM, or SIGKILL; its exit status, or 128 and the signal. */
 int daemon_stop(struct daemon *daemon, int signal);
 /* Stops it if it runs, and removes the directory. */

@@ -57,7 +57,7 @@ static void prompt_make(const struct poison_client *client, uint32_t key, struct
     uint32_t family = key % FAMILIES, common = family % 4;
     uint64_t prefix = 0;
 
-    out->model = (uint32_t)(mix(family) % POISON_MODELS);
+    out->model = client->engine->is_one_model ? 0 : (uint32_t)(mix(family) % POISON_MODELS);
     out->num_blocks = 1 + (uint32_t)(mix(key) % POISON_BLOCKS);
     for (uint32_t at = 0; at < out->num_blocks; at++) {
         uint32_t seed = at < common ? family * 1000 + at : 100000 + key * 100 + at;
@@ -495,7 +495,27 @@ static void run(const struct poison_engine *engine)
     kvpool_disconnect(client.kvpool);
 }
 
-pid_t poison_start(const struct poison_engine *engine)
+/* One after the other, with a look at an earlier one now and then; ends with the connection. */
+static void put_run(const struct poison_engine *engine, uint32_t first)
+{
+    struct poison_client client = {.engine = engine, .random = mix(engine->seed)};
+    uint32_t found, blocks;
+
+    if (poison_connect(&client))
+        return;
+    for (uint32_t key = first; key < engine->num_keys && kvpool_is_connected(client.kvpool);) {
+        if (atomic_load(&engine->board->must_stop))
+            break;
+        client.random = mix(client.random);
+        if (client.random % 4 == 0 && key > 0)
+            (void)poison_get(&client, (uint32_t)(client.random >> 8) % key, &found, &blocks);
+        if (poison_put(&client, key) == 0)
+            engine->published[key++] = 1;
+    }
+    kvpool_disconnect(client.kvpool);
+}
+
+static pid_t process_start(const struct poison_engine *engine, bool is_put, uint32_t first)
 {
     pid_t pid;
 
@@ -504,10 +524,23 @@ pid_t poison_start(const struct poison_engine *engine)
     assert_true(pid >= 0);
     if (pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        run(engine);
+        if (is_put)
+            put_run(engine, first);
+        else
+            run(engine);
         _exit(0);
     }
     return pid;
+}
+
+pid_t poison_start(const struct poison_engine *engine)
+{
+    return process_start(engine, false, 0);
+}
+
+pid_t poison_put_start(const struct poison_engine *engine, uint32_t first)
+{
+    return process_start(engine, true, first);
 }
 
 struct poison_board *poison_board_make(void)

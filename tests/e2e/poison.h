@@ -45,6 +45,9 @@ struct poison_engine {
     uint32_t owner;    /* 0: tenant a, by user id; 1: tenant b, by token. `a` fills domain `s` */
     uint32_t seed;     /* of what it does */
     uint32_t num_keys; /* prompts that there are */
+    bool is_one_model; /* of blocks of 4,000 bytes */
+    /* By poison_put_start(): 1 for each prompt whose publish was answered 0. */
+    uint8_t *published;
 };
 
 struct poison_board *poison_board_make(void);
@@ -55,6 +58,9 @@ void poison_board_free(struct poison_board *board);
 
 /* In a process of its own, until must_stop; daemons may die. */
 pid_t poison_start(const struct poison_engine *engine);
+
+/* Puts prompts @first and on into a process of its own, until must_stop or num_keys. */
+pid_t poison_put_start(const struct poison_engine *engine, uint32_t first);
 
 /* ---- for tests that go step by step ---- */
 
