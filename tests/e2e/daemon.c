@@ -24,6 +24,8 @@ const struct kvpool_model small_model = {.name = "small",
                                          .v_head_dim = 16,
                                          .dtype = KVPOOL_F32};
 
+void (*daemon_prepare)(void);
+
 uint64_t now_ms(void)
 {
     struct timespec now;
@@ -71,6 +73,8 @@ void daemon_spawn(struct daemon *daemon)
     assert_true(daemon->pid >= 0);
     if (daemon->pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that failed leaves nothing */
+        if (daemon_prepare)
+            daemon_prepare();
         execl(program, program, "--config", config, (char *)NULL);
         _exit(127);
     }
@@ -105,11 +109,16 @@ void daemon_restart(struct daemon *daemon)
     daemon_await(daemon);
 }
 
-void daemon_start(struct daemon *daemon, const char *config)
+void daemon_make(struct daemon *daemon, const char *config)
 {
     (void)snprintf(daemon->dir, sizeof(daemon->dir), "/tmp/kvpool-e2e-XXXXXX");
     assert_non_null(mkdtemp(daemon->dir));
     config_write(daemon, config);
+}
+
+void daemon_start(struct daemon *daemon, const char *config)
+{
+    daemon_make(daemon, config);
     daemon_restart(daemon);
 }
 

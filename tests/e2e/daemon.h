@@ -12,6 +12,11 @@ struct daemon {
     pid_t pid;
 };
 
+/* If set: called in each daemon's process before it is one. */
+extern void (*daemon_prepare)(void);
+
+/* The directory with the file only. */
+void daemon_make(struct daemon *daemon, const char *config);
 /* Starts kvpoold ($KVPOOLD) with @config behind what the directory sets; waits until it answers. */
 void daemon_start(struct daemon *daemon, const char *config);
 /* The same directory again, after it was killed. */
