@@ -208,3 +208,19 @@ void stat_await(const struct daemon *daemon, const char *name, uint64_t value, u
         (void)usleep(5000);
     }
 }
+
+bool has_fallback(const struct daemon *daemon, const char *name)
+{
+    static char json[1 << 20];
+    char text[64];
+    struct kvpool *kvpool = operator_connect(daemon);
+    const struct kvpool_request request = {
+        .verb = KVPOOL_LIST, .what = "status", .json = json, .json_max = sizeof(json)};
+
+    assert_int_equal(kvpool_call(kvpool, &request, NULL), 0);
+    kvpool_disconnect(kvpool);
+    (void)snprintf(text, sizeof(text), "\"%s\"", name);
+    const char *at = strstr(json, "\"fallbacks\"");
+    assert_non_null(at);
+    return strstr(at, text) != NULL;
+}

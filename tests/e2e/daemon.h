@@ -38,6 +38,9 @@ uint64_t stat_read(const struct daemon *daemon, const char *name);
 /* Until a number is @value; fails the test after @ms. */
 void stat_await(const struct daemon *daemon, const char *name, uint64_t value, unsigned ms);
 
+/* Whether its status has a fallback of this name: something that it goes without. */
+bool has_fallback(const struct daemon *daemon, const char *name);
+
 uint64_t now_ms(void);
 
 /* A small model: 2 layers, 4 q heads, 2 kv heads, dim 16, f32, 16 tokens a block. */

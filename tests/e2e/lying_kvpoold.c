@@ -101,11 +101,11 @@ static int write_begin(const struct disk_io *io)
 static int begin(void *state, const struct disk_io *io)
 {
     (void)state;
+    if (io->kind == DISK_IO_SCRATCH && !atomic_load(&board->is_held))
+        return 0; /* with a bad one, a daemon does not start: that is asked elsewhere */
     if (is_held())
         return DISK_FAULT_HOLD;
     atomic_fetch_add(&board->ios, 1);
-    if (io->kind == DISK_IO_SCRATCH)
-        return 0; /* with a bad one, a daemon does not start: that is asked elsewhere */
     if (io->is_write)
         return write_begin(io);
     return happens(FAULT_READ_EIO) ? -EIO : 0;

@@ -117,23 +117,6 @@ static uint64_t use_it(void)
     return result.below;
 }
 
-/* Whether it goes without something that has this name. */
-static bool has_fallback(const char *name)
-{
-    static char json[1 << 20];
-    char text[64];
-    struct kvpool *kvpool = operator_connect(&daemon_);
-    const struct kvpool_request request = {
-        .verb = KVPOOL_LIST, .what = "status", .json = json, .json_max = sizeof(json)};
-
-    assert_int_equal(kvpool_call(kvpool, &request, NULL), 0);
-    kvpool_disconnect(kvpool);
-    (void)snprintf(text, sizeof(text), "\"%s\"", name);
-    const char *at = strstr(json, "\"fallbacks\"");
-    assert_non_null(at);
-    return strstr(at, text) != NULL;
-}
-
 static void file_write(const char *name, off_t offset, const void *bytes, size_t num_bytes)
 {
     char path[128];
@@ -200,7 +183,7 @@ static void what_need_not_be_is_gone_without(void **state)
     make("32MiB", "disk-optional: true\n");
     file_write("blocks", 0, "something", 9);
     daemon_restart(&daemon_);
-    assert_true(has_fallback("disk_off"));
+    assert_true(has_fallback(&daemon_, "disk_off"));
     assert_int_equal(use_it(), 0);
     assert_int_equal(stat_read(&daemon_, "disk_phase"), 0);
 }
@@ -288,13 +271,13 @@ static void without_io_uring_it_goes_on_with_threads(void **state)
     make("32MiB", "");
     daemon_prepare = forbid_io_uring;
     daemon_restart(&daemon_);
-    assert_true(has_fallback("no-io-uring"));
+    assert_true(has_fallback(&daemon_, "no-io-uring"));
     assert_true(use_it() > 0);
     assert_int_equal(daemon_stop(&daemon_, SIGKILL), 128 + SIGKILL);
     daemon_prepare = NULL;
     daemon_restart(&daemon_); /* the same file, the other way */
     stat_await(&daemon_, "disk_phase", 3, 20000);
-    assert_false(has_fallback("no-io-uring"));
+    assert_false(has_fallback(&daemon_, "no-io-uring"));
     struct kvpool_result result;
     struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
     assert_int_equal(store_get(kvpool, store_register(kvpool), 1, BLOCKS, &result), 0);
@@ -346,7 +329,7 @@ static void nobody_with_64_kib_of_locked_memory_is_served(void **state)
     assert_int_equal(matched, 3 * FLOOD * TOKENS);
     assert_true(tier_stat(&daemon_, "tier_fetches", "host") > 0);
     assert_true(stat_read(&daemon_, "host_pinned_bytes") <= (64 << 10));
-    assert_true(has_fallback("host-not-pinned"));
+    assert_true(has_fallback(&daemon_, "host-not-pinned"));
     kvpool_disconnect(kvpool);
 }
 

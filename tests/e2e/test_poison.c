@@ -86,7 +86,7 @@ static int setup(void **state)
                    "pool-bytes: 1MiB\nhost-tier-bytes: 1MiB\nahead-bytes: 512KiB\n"
                    "host-ahead-bytes: 512KiB\nwatermark-pages: 0\ndisk-directory: %s\n"
                    "disk-max-bytes: 6MiB\ndisk-granule-bytes: 64KiB\ndisk-min-block-bytes: 4KiB\n"
-                   "disk-max-block-bytes: 64KiB\ndisk-deadline: 200ms\nkeep: holder\ndrain: 100ms\n"
+                   "disk-max-block-bytes: 64KiB\ndisk-deadline: 2s\nkeep: holder\ndrain: 100ms\n"
                    "max-blocks: 4096\nmax-sequences: 256\n" POISON_DOMAINS,
                    all.disk.dir);
     daemon_start(&all.daemon, config);
@@ -162,7 +162,7 @@ static void hold_disk(uint64_t number)
 {
     (void)number;
     atomic_store(&all.faults->is_held, 1); /* longer than disk-deadline */
-    (void)usleep(300000);
+    (void)usleep(2500000);
     atomic_store(&all.faults->is_held, 0);
 }
 
