@@ -254,6 +254,8 @@ static int encode_stats(struct wire_arena *build, const struct kvpool_request *r
 {
     (void)build, (void)request;
     kvpool__wire__stats_request__init(&scratch->stats);
+    scratch->stats.want_events = request->want_events;
+    scratch->stats.after = request->after;
     return 0;
 }
 

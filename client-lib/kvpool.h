@@ -321,7 +321,7 @@ enum kvpool_verb {
     KVPOOL_ATTEND,   /* attend */
     KVPOOL_END_STEP, /* step, abandon */
     KVPOOL_CANCEL,   /* ticket */
-    KVPOOL_STATS,    /* json, json_max -> num_bytes */
+    KVPOOL_STATS,    /* json, json_max, want_events, after -> num_bytes */
     KVPOOL_DRAIN,    /* undo; this and all below are the operator's */
     KVPOOL_CLEAR,    /* domain, model_name; NULL: all */
     KVPOOL_SET_QUOTA,     /* domain: of a tenant or domain, quota */
@@ -360,6 +360,8 @@ struct kvpool_request {
     const char *const *readers, *const *fillers; /* names of tenants; NULL-terminated, or NULL */
     uint64_t session;
     bool undo, forget;
+    bool want_events; /* stats: the tenant's own block events, behind number @after */
+    uint64_t after;
 };
 
 struct kvpool_result {

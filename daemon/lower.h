@@ -132,6 +132,8 @@ struct lower_restored {
 };
 void lower_restored(struct lower_restored *kept, uint32_t slot, struct pool_restored *out_restored);
 
+enum pool_tier lower_tier_of(struct server *server, uint32_t number);
+
 /* What is known of an arena before it is opened. -errno. */
 int lower_prepare(struct server *server, uint32_t number);
 

@@ -80,11 +80,14 @@ int handle_resume(struct call *call, wire_reply *reply);
 int handle_append(struct call *call, wire_reply *reply);
 int handle_prefetch(struct call *call, wire_reply *reply);
 
+/* The verb of @naming, which has its keys. Enum wire_status, or CALL_PENDING. */
+struct waiting;
+int prompts_carry_out(struct server *server, struct waiting *waiting, const struct naming *naming);
+
 /*
  * An allocation or resume that waited for promotions got @answer of the pool. What was promised is
  * taken back unless it is 0. True: it is being carried out again, or nobody waits for it any more.
  */
-struct waiting;
 bool prompts_settle(struct server *server, struct waiting *waiting, int answer);
 
 /*

@@ -34,7 +34,7 @@ struct entry {
     uint32_t generation, num_tokens;
     uint16_t num_form;
     uint8_t has_parent, is_storable;
-    uint32_t zero;
+    uint32_t is_generated;
     uint32_t form[RECORD_MAX_FORM]; /* options.max_form of them */
 };
 
@@ -282,7 +282,7 @@ void records_write(struct records *records, uint32_t slot, const struct record *
     next.num_form = (uint16_t)record->num_form;
     next.has_parent = record->has_parent;
     next.is_storable = record->is_storable;
-    next.zero = 0;
+    next.is_generated = record->is_generated;
     memcpy(next.form, record->form, form_bytes);
     uint64_t check = entry_check(records, slot, &next);
     records_clear(records, slot);
@@ -309,7 +309,8 @@ int records_read(const struct records *records, uint32_t slot, struct record *ou
                                   .num_tokens = entry->num_tokens,
                                   .num_form = entry->num_form,
                                   .has_parent = entry->has_parent != 0,
-                                  .is_storable = entry->is_storable != 0};
+                                  .is_storable = entry->is_storable != 0,
+                                  .is_generated = entry->is_generated != 0};
     memcpy(out_record->key, entry->key, sizeof(entry->key));
     memcpy(out_record->parent, entry->parent, sizeof(entry->parent));
     memcpy(out_record->form, entry->form, entry->num_form * sizeof(entry->form[0]));

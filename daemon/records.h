@@ -46,6 +46,7 @@ struct record {
     uint32_t form[RECORD_MAX_FORM]; /* what is compared of its tokens: struct pool_effect */
     uint32_t num_form;
     bool has_parent, is_storable;
+    bool is_generated; /* stored only if it is hit as a prompt: struct pool_restored */
 };
 
 /* --- packed --- */

@@ -13,7 +13,8 @@ enum {
     PACKED_VERSION = 1,
     PACKED_FIXED = 8 * 4 + 2 * 8 + 4 * RECORD_ID_BYTES, /* bytes before the form */
     HAS_PARENT = 1,
-    IS_STORABLE = 2
+    IS_STORABLE = 2,
+    IS_GENERATED = 4
 };
 
 static_assert(PACKED_FIXED + RECORD_MAX_FORM * 4 <= RECORD_MAX_PACKED, "the longest one fits");
@@ -92,7 +93,8 @@ size_t record_pack(const struct record_place *place, const struct record *record
     struct record copy = *record;
     struct prefix prefix = {PACKED_MAGIC, PACKED_VERSION,
                             (record->has_parent ? HAS_PARENT : 0) |
-                                (record->is_storable ? IS_STORABLE : 0)};
+                                (record->is_storable ? IS_STORABLE : 0) |
+                                (record->is_generated ? IS_GENERATED : 0)};
 
     if (!record->has_parent)
         memset(copy.parent, 0, sizeof(copy.parent));
@@ -123,12 +125,13 @@ int record_unpack(const void *packed, size_t num_bytes, struct record_place *out
         return -EBADMSG;
     at.in = packed;
     walk(&at, &prefix, &place, &record);
-    if ((prefix.flags & ~(uint32_t)(HAS_PARENT | IS_STORABLE)) != 0 ||
+    if ((prefix.flags & ~(uint32_t)(HAS_PARENT | IS_STORABLE | IS_GENERATED)) != 0 ||
         record.num_form > RECORD_MAX_FORM ||
         num_bytes != PACKED_FIXED + record.num_form * sizeof(record.form[0]))
         return -EBADMSG;
     record.has_parent = (prefix.flags & HAS_PARENT) != 0;
     record.is_storable = (prefix.flags & IS_STORABLE) != 0;
+    record.is_generated = (prefix.flags & IS_GENERATED) != 0;
     if (!record.has_parent && memcmp(record.parent, none, sizeof(none)) != 0)
         return -EBADMSG;
     for (uint32_t i = 0; i < record.num_form; i++)

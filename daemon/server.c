@@ -464,6 +464,8 @@ static int parts_make(struct server *server)
     if (!err)
         err = tenants_init(server, (uint32_t)config->max_payers);
     if (!err)
+        err = journal_init(&server->journal, (uint32_t)config->max_payers);
+    if (!err)
         err = workers_make(server);
     return err;
 }
@@ -532,6 +534,7 @@ void server_destroy(struct server *server)
     prompts_finish(server);
     state_finish(server);
     tenants_finish(&server->tenants);
+    journal_finish(&server->journal);
     rings_finish(server);
     steps_finish(server);
     lower_finish(server);

@@ -9,6 +9,7 @@
 #include "daemon/config.h"
 #include "daemon/dispatch.h"
 #include "daemon/effects.h"
+#include "daemon/journal.h"
 #include "daemon/lower.h"
 #include "daemon/models.h"
 #include "daemon/observers.h"
@@ -72,6 +73,7 @@ struct server {
     struct events *events;
     struct http *http;
     struct observers observers;
+    struct journal journal;
 
     struct state state;
     struct tenants tenants;

@@ -6,13 +6,25 @@
 #include "daemon/verbs.h"
 #include "daemon/watch.h"
 
+/* A further member of the object that @text is. */
+static void events_add(struct server *server, pool_payer tenant, uint64_t after, struct text *text)
+{
+    text->length--; /* its closing brace */
+    text_add(text, ",");
+    journal_json(&server->journal, tenant, after, &server->models, text);
+    text_add(text, "}");
+}
+
 int handle_stats(struct call *call, wire_reply *reply)
 {
+    const Kvpool__Wire__StatsRequest *wire = call->message;
     struct server *server = call->server;
     struct text text = text_init(server->scratch.json, server->scratch.json_bytes);
 
     if (call->session) {
         stats_payer_json(server->stats, call->session->tenant, &text);
+        if (wire->want_events)
+            events_add(server, call->session->tenant, wire->after, &text);
     } else {
         watch_take(server);
         stats_json(server->stats, &text);

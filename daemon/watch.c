@@ -208,5 +208,11 @@ void server_block_event(struct server *server, const struct pool_effect *effect)
                                        .model = server->models.models[arena.model].name,
                                        .group = arena.group};
 
+    const struct journal_event own = {.key = *effect->key,
+                                      .model = arena.model,
+                                      .group = arena.group,
+                                      .is_stored = block.is_stored};
+
+    journal_add(&server->journal, arena.domain, &own);
     events_block(server->events, &block);
 }

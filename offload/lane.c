@@ -226,12 +226,14 @@ static void serve(struct disk_lane *lane)
         start_probes(lane);
         blocks_start_reads(lane);
         blocks_start_writes(lane);
-        bool has_worked = blocks_work(lane);
-        blocks_start_writes(lane);
         headers_start(lane);
         look_at_size(lane, &last);
         show(lane);
-        lane_run(lane, has_worked || lane->to_verify.head ? 0 : IDLE_MS);
+        /* Before bytes are copied the kernel gets what was started: it would idle meanwhile. */
+        bool has_work = blocks_have_work(lane);
+        lane_run(lane, has_work ? 0 : IDLE_MS);
+        if (has_work)
+            blocks_work(lane);
     }
 }
 
@@ -242,7 +244,7 @@ static void drain(struct disk_lane *lane)
     take_incoming(lane);
     lane->writes = lane->copied = (struct disk_list){0};
     while (lane->num_in_kernel > 0 || lane->headers.waiting.head || lane->to_verify.head) {
-        (void)blocks_work(lane);
+        blocks_work(lane);
         headers_start(lane);
         show(lane);
         lane_run(lane, lane->to_verify.head ? 0 : IDLE_MS);

@@ -178,8 +178,8 @@ void lane_run(struct disk_lane *lane, int timeout_ms);
 
 void blocks_start_reads(struct disk_lane *lane); /* all that there is room for */
 void blocks_start_writes(struct disk_lane *lane);
-/* A slice of copying and verifying. False: there was nothing to do. */
-bool blocks_work(struct disk_lane *lane);
+bool blocks_have_work(const struct disk_lane *lane);
+void blocks_work(struct disk_lane *lane); /* a slice of copying and verifying */
 
 /* --- headers.c --- */
 

@@ -353,11 +353,12 @@ uint32_t block_restore(struct pool *pool, uint32_t slot, const struct pool_resto
     assert(id != NONE);
     while (forget_stale(pool, device_arena, &restored->key))
         ;
-    pool->blocks[id] = (struct block){.slot = {NONE, NONE, NONE},
-                                      .arena = (uint16_t)device_arena,
-                                      .epoch = shelf->epoch,
-                                      .is_wanted = !restored->is_unstorable,
-                                      .is_unwanted = restored->is_unstorable};
+    pool->blocks[id] =
+        (struct block){.slot = {NONE, NONE, NONE},
+                       .arena = (uint16_t)device_arena,
+                       .epoch = shelf->epoch,
+                       .is_wanted = !restored->is_unstorable && !restored->is_generated,
+                       .is_unwanted = restored->is_unstorable};
     give_key(pool, id, &restored->key, restored->form);
     if (arena->tier == POOL_TIER_DEVICE)
         pool->blocks[id].slot[POOL_TIER_DEVICE] = slot;

@@ -114,15 +114,19 @@ static void check_evictable_list(const struct pool *pool, const struct arena *ar
 
 static void check_transfers(struct pool *pool)
 {
+    uint32_t num_tail_copies = 0;
+
     for (uint32_t id = 0; id < pool->transfer_pool.num_touched; id++) {
         if (!pool->transfers[id].is_used)
             continue;
+        num_tail_copies += pool->transfers[id].kind == TRANSFER_COPY;
         const struct slot *to = &pool->slots[pool->transfers[id].to];
         assert(to->is_incoming && (to->state == SLOT_QUARANTINED || to->link.next == id)); /* I13 */
         struct slot *from = &pool->slots[pool->transfers[id].from];
         assert(from->num_readers > 0); /* I13 */
         from->num_readers = (from->num_readers - 1u) & MAX_READERS;
     }
+    assert(num_tail_copies == pool->num_tail_copies); /* I13 */
     for (uint32_t id = 0; id < pool->slot_pool.num_touched; id++)
         assert(pool->slots[id].state == SLOT_FREE || pool->slots[id].num_readers == 0); /* I13 */
     for (uint32_t id = 0; id < pool->transfer_pool.num_touched; id++) {

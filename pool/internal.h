@@ -101,6 +101,7 @@ struct pool {
     struct list waiting;      /* waiters */
     struct list promoting;    /* sequences that wait for promotions */
     uint32_t num_holding;     /* sequences with a block */
+    uint32_t num_tail_copies; /* transfers of the kind that has a deadline */
     pool_session taking_from; /* see session_taking() */
 
     struct plan plan;

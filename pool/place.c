@@ -8,6 +8,7 @@
 void tell_present(struct pool *pool, uint32_t id, const struct pool_key *parent)
 {
     const struct slot *slot = &pool->slots[id];
+    const struct block *block = &pool->blocks[slot->block];
 
     if (!pool->config.tells_places)
         return;
@@ -15,11 +16,12 @@ void tell_present(struct pool *pool, uint32_t id, const struct pool_key *parent)
                                      .arena = granule_of_slot(pool, id)->arena,
                                      .slot = slot->number,
                                      .generation = slot->generation,
-                                     .key = &pool->blocks[slot->block].key,
+                                     .key = &block->key,
                                      .parent = parent,
                                      .form = block_form(pool, slot->block),
-                                     .num_form =
-                                         arena_form_words(pool, pool->blocks[slot->block].arena)});
+                                     .num_form = arena_form_words(pool, block->arena),
+                                     .is_unstorable = block->is_unwanted,
+                                     .is_generated = !block->is_wanted && !block->is_unwanted});
 }
 
 void tell_gone(struct pool *pool, uint32_t id)

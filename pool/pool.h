@@ -136,6 +136,8 @@ struct pool_effect {
     const uint32_t *form; /* PRESENT; COPY between tiers: what is kept of its token ids to compare,
                              @num_form words: themselves up to 32 of them, else a hash */
     uint32_t num_form;
+    /* PRESENT: for the record, see struct pool_restored; a copy below is neither */
+    bool is_unstorable, is_generated;
 };
 
 /* Told effects in the order in which they are to be carried out; must not call the pool. */
@@ -542,7 +544,8 @@ struct pool_restored {
     const struct pool_key *parent; /* told on, if it is known; else NULL */
     const uint32_t *form;          /* as told, @num_form words */
     uint32_t num_form;
-    bool is_unstorable; /* not to be copied to tiers further below */
+    bool is_unstorable; /* not to be copied to tiers further below, ever */
+    bool is_generated;  /* not unless an allocation hits it, as prompt */
 };
 /*
  * The block is published, held by nobody, and colder than everything used since the start; the last

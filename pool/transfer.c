@@ -48,6 +48,7 @@ void transfer_copy(struct pool *pool, uint32_t from, uint32_t to, uint32_t seque
     uint64_t timeout_ms = pool->config.transfer_timeout_ms;
 
     transfer->sequence = sequence;
+    pool->num_tail_copies++;
     if (timeout_ms)
         transfer->deadline_ms = pool->now_ms + timeout_ms;
     const struct pool_effect effect = copy_effect(pool, transfer);
@@ -107,7 +108,9 @@ static void copies_ended(struct pool *pool, struct sequence *sequence, int answe
 
 void transfers_tick(struct pool *pool)
 {
-    for (uint32_t id = 0; id < pool->transfer_pool.num_touched; id++) {
+    uint32_t num_touched = pool->num_tail_copies > 0 ? pool->transfer_pool.num_touched : 0;
+
+    for (uint32_t id = 0; id < num_touched; id++) {
         const struct transfer *transfer = &pool->transfers[id];
         if (!transfer->is_used || transfer->sequence == NONE ||
             pool->now_ms < transfer->deadline_ms)
@@ -121,6 +124,7 @@ void transfers_tick(struct pool *pool)
 
 static void copy_ended(struct pool *pool, const struct transfer *transfer, int error)
 {
+    pool->num_tail_copies--;
     pool->counters.copies += error == 0;
     pool->counters.failed_copies += error != 0;
     place_arrived(pool, transfer->to, error == 0);

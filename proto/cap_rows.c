@@ -187,8 +187,11 @@ static const struct wire_cap end_step_caps[] = {
 };
 static CAPS_OF(end_step, end_step_caps);
 
-static const struct wire_cap_message wire_stats_request_caps = {
-    &kvpool__wire__stats_request__descriptor, NULL, 0};
+static const struct wire_cap stats_request_caps[] = {
+    NUMBER("StatsRequest.want_events", WIRE_ANY),
+    NUMBER("StatsRequest.after", WIRE_ANY),
+};
+static CAPS_OF(stats_request, stats_request_caps);
 
 static const struct wire_cap drain_caps[] = {
     NUMBER("Drain.undo", WIRE_ANY),

@@ -4,9 +4,9 @@
  *
  * A fetch matches and holds a prompt, copies its blocks out into one reused buffer, and lets go. A
  * store allocates a prompt that nobody knows, copies its blocks in, publishes and lets go, in a
- * full pool that evicts. The next prompt is asked for before this one is copied, so that round
- * trips are hidden behind copies, but for the first. All memory is several times the last-level
- * cache.
+ * full pool that evicts. FLYING prompts are asked for before the first is copied, and TOGETHER of
+ * them in one message, so that round trips are hidden behind copies, and their wake-ups shared. All
+ * memory is several times the last-level cache.
  */
 #include "tests/bench/daemon_bed.h"
 #include "tests/bench/limit_ipc.h"
@@ -22,6 +22,8 @@ enum {
     REQUEST_BYTES = 1024,
     SINGLES_A_RUN = 64,
     BLOCK_TOKENS = 16,
+    FLYING = 8,            /* prompts asked for and not copied yet ... */
+    TOGETHER = 4,          /* ... of which so many are asked for in one message */
     KEPT_BYTES = 256 << 20 /* of prompts that are fetched, and held by somebody throughout */
 };
 
@@ -44,7 +46,7 @@ struct work {
     uint32_t model, num_prompts, next_prompt, next_seed;
     uint64_t next_sequence;
     struct kvpool_arena arena;
-    struct prompt kept[MAX_PROMPTS], flying[2];
+    struct prompt kept[MAX_PROMPTS], flying[FLYING];
     char *buffer; /* of one block */
     struct limit_echo *echo;
     uint64_t num_wrong;
@@ -80,6 +82,10 @@ static void prompt_ask(struct work *work, struct prompt *prompt, uint32_t seed)
     daemon_bed_tokens(prompt->tokens, num_tokens, seed);
     daemon_bed_must(work->kvpool, kvpool_submit(work->kvpool, &allocate, &prompt->ticket),
                     "allocate");
+}
+
+static void flush(struct work *work)
+{
     daemon_bed_must(work->kvpool, kvpool_flush(work->kvpool), "flush");
 }
 
@@ -137,13 +143,14 @@ static struct prompt *next_kept(struct work *work)
     return &work->kept[work->next_prompt++ % work->num_prompts];
 }
 
-/* Verbs of the prompt that was copied and of one after the next go in one message. */
+/* Verbs of the prompts that were copied and of those to come go in one message. */
 static void run_prompts(struct work *work, bool is_warm)
 {
-    for (uint32_t i = 0; i < 2; i++)
+    for (uint32_t i = 0; i < FLYING; i++)
         prompt_ask(work, &work->flying[i], is_warm ? next_kept(work)->seed : work->next_seed++);
+    flush(work);
     for (uint32_t i = 0; i < PROMPTS_A_RUN; i++) {
-        struct prompt *prompt = &work->flying[i % 2];
+        struct prompt *prompt = &work->flying[i % FLYING];
         prompt_await(work, prompt, is_warm);
         if (is_warm) {
             copy_out(work, prompt);
@@ -152,8 +159,10 @@ static void run_prompts(struct work *work, bool is_warm)
             submit(work, KVPOOL_PUBLISH, prompt);
         }
         submit(work, KVPOOL_RELEASE, prompt);
-        if (i + 2 < PROMPTS_A_RUN)
+        if (i + FLYING < PROMPTS_A_RUN)
             prompt_ask(work, prompt, is_warm ? next_kept(work)->seed : work->next_seed++);
+        if (i % TOGETHER == TOGETHER - 1)
+            flush(work);
     }
     claim_all(work);
 }

@@ -51,7 +51,8 @@ static struct record record_of(uint32_t number)
                             .num_tokens = 16,
                             .num_form = number % (RECORD_MAX_FORM + 1),
                             .has_parent = number % 2 == 1,
-                            .is_storable = number % 3 == 1};
+                            .is_storable = number % 3 == 1,
+                            .is_generated = number % 5 == 1};
 
     memset(record.key, (int)(number % 251 + 1), sizeof(record.key));
     if (record.has_parent)
@@ -68,6 +69,7 @@ static bool is_same(const struct record *a, const struct record *b)
            a->epoch == b->epoch && a->generation == b->generation &&
            a->num_tokens == b->num_tokens && a->num_form == b->num_form &&
            a->has_parent == b->has_parent && a->is_storable == b->is_storable &&
+           a->is_generated == b->is_generated &&
            memcmp(a->form, b->form, sizeof(a->form)) == 0;
 }
 
@@ -440,7 +442,7 @@ static void bytes_that_are_no_record_are_refused(void **state)
     assert_int_equal(unpack_changed(packed, size + 4, 0, 'K'), -EBADMSG);
     assert_int_equal(unpack_changed(packed, size, 0, 'k'), -EBADMSG);
     assert_int_equal(unpack_changed(packed, size, 4, 2), -EPROTONOSUPPORT);
-    assert_int_equal(unpack_changed(packed, size, 8, 4), -EBADMSG);   /* a flag that is none */
+    assert_int_equal(unpack_changed(packed, size, 8, 8), -EBADMSG);   /* a flag that is none */
     assert_int_equal(unpack_changed(packed, size, 28, 9), -EBADMSG);  /* one word more */
     assert_int_equal(unpack_changed(packed, size, 30, 1), -EBADMSG);  /* 65,544 words */
     assert_int_equal(unpack_changed(packed, size, 150, 1), -EBADMSG); /* a parent, unannounced */

@@ -81,6 +81,37 @@ static void a_resume_whose_blocks_are_lost_runs_them_again(void **state)
     kvpool_disconnect(kvpool);
 }
 
+/* One that is named beside the loop, and kept for its second try. */
+static void a_long_prompt_is_carried_out_again(void **state)
+{
+    enum { LONG = 400 * STORE_TOKENS };
+    static uint32_t tokens[LONG];
+    struct kvpool_result result;
+
+    (void)state;
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
+    uint32_t model = store_register(kvpool);
+    store_flood(&daemon_, kvpool, model, 1, 2 + FLOOD);
+    for (uint32_t seed = 1; seed <= 2; seed++) {
+        tokens_make(tokens, LONG, seed); /* begins as the prompt of 4 blocks */
+        const struct kvpool_prompt prompt = {.model = model, .tokens = tokens, .num_tokens = LONG};
+        const struct kvpool_request allocate = {.verb = KVPOOL_ALLOCATE,
+                                                .sequence = seed,
+                                                .prompt = &prompt,
+                                                .unfilled = true,
+                                                .has_take = true};
+        atomic_store(&faults->flip_reads, seed == 1);
+        assert_int_equal(kvpool_call(kvpool, &allocate, &result), 0);
+        if (seed == 1)
+            assert_true(result.matched < TOKENS);
+        else
+            assert_int_equal(result.matched, TOKENS);
+        store_check(kvpool, seed, seed, (uint32_t)(result.matched / STORE_TOKENS));
+    }
+    kvpool_disconnect(kvpool);
+    stat_await(&daemon_, "requests_held", 0, 1000);
+}
+
 static void writes_that_fail_cost_misses_until_the_disk_is_well(void **state)
 {
     struct kvpool_result result;
@@ -236,6 +267,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         TEST(a_read_that_lies_is_a_miss_and_the_rest_is_found),
         TEST(a_resume_whose_blocks_are_lost_runs_them_again),
+        TEST(a_long_prompt_is_carried_out_again),
         TEST(writes_that_fail_cost_misses_until_the_disk_is_well),
         TEST(a_full_disk_still_gives_what_it_has),
         TEST(an_allocation_waits_for_a_disk_that_stalls_as_long_as_it_said),

@@ -1,5 +1,6 @@
 /* tests/e2e/test_restart.c - what a daemon left, however it ended, the next one finds. */
 #include "tests/e2e/daemon.h"
+#include "tests/e2e/peer.h"
 #include "tests/e2e/store.h"
 #include "tests/support/test.h"
 
@@ -7,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -191,6 +193,21 @@ static void restart_hot(int signal)
     stat_await(&daemon_, "memory_adopting", 0, 20000);
 }
 
+/* In a process of its own, which may die of it. Whether it lived. */
+static bool fork_scribbles(void *block)
+{
+    int status;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        memset(block, 0xEE, STORE_BLOCK);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status);
+}
+
 static void memory_outlives_the_daemon(void **state)
 {
     static const int signals[] = {SIGTERM, SIGKILL, SIGKILL, SIGTERM};
@@ -204,6 +221,52 @@ static void memory_outlives_the_daemon(void **state)
         assert_int_equal(tier_stat(&daemon_, "tier_hit_tokens", "device"), 6 * TOKENS);
         assert_int_equal(stat_read(&daemon_, "arenas_unkept"), 0);
     }
+}
+
+/* The engine lives on, and writes where it could before: that is nowhere any more. */
+static void no_mapping_of_before_reaches_what_was_kept(void **state)
+{
+    uint32_t tokens[TOKENS], slots[BLOCKS];
+    struct kvpool_table table = {.slots = slots, .max = BLOCKS};
+    const struct kvpool_allocate_options options = {
+        .unfilled = true, .tables = &table, .num_tables = 1};
+    struct kvpool_arena arena;
+
+    (void)state;
+    store_start(&daemon_, &disk, "store-default: none\nkeep: holder\n");
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, KVPOOL_MAPPED);
+    uint32_t model = store_register(kvpool);
+    const struct kvpool_prompt prompt = store_prompt(model, 1, BLOCKS, tokens);
+    assert_int_equal(kvpool_open_arena(kvpool, model, 0, NULL, &arena), 0);
+    assert_true(arena.is_writable);
+    assert_int_equal(kvpool_allocate(kvpool, 1, &prompt, &options, NULL), 0);
+    for (uint32_t at = 0; at < BLOCKS; at++)
+        block_fill(block_at(&arena, slots[at]), STORE_BLOCK, block_tag(1, at, 1));
+    assert_int_equal(kvpool_fill(kvpool, 1), 0);
+    assert_int_equal(kvpool_publish(kvpool, 1), 0);
+    restart_hot(SIGKILL);
+    for (uint32_t at = 0; at < BLOCKS; at++)
+        (void)fork_scribbles(block_at(&arena, slots[at]));
+    struct kvpool *other = engine_connect(&daemon_, NULL, 0);
+    struct kvpool_result result;
+    model = store_register(other);
+    assert_int_equal(store_get(other, model, 1, BLOCKS, &result), 0);
+    assert_int_equal(result.matched, TOKENS);
+    kvpool_close_arena(&arena);
+    kvpool_disconnect(kvpool);
+    kvpool_disconnect(other);
+}
+
+/* What a session wanted to be stored nowhere is not stored by the next life either. */
+static void unwanted_blocks_stay_unwanted(void **state)
+{
+    (void)state;
+    start_in_memory("");
+    restart_hot(SIGKILL);
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, KVPOOL_STORE_NONE);
+    store_flood(&daemon_, kvpool, store_register(kvpool), 100, 8);
+    assert_int_equal(tier_stat(&daemon_, "tier_stores_started", "disk"), 0);
+    kvpool_disconnect(kvpool);
 }
 
 static void forgotten_memory_does_not(void **state)
@@ -275,6 +338,8 @@ int main(int argc, char **argv)
         TEST(what_was_cleared_is_not_found_after_a_restart),
         TEST(spoilt_blocks_are_misses),
         TEST(memory_outlives_the_daemon),
+        TEST(no_mapping_of_before_reaches_what_was_kept),
+        TEST(unwanted_blocks_stay_unwanted),
         TEST(forgotten_memory_does_not),
         TEST(cleared_memory_is_not_found),
         TEST(another_budget_gives_the_memory_up),

@@ -405,6 +405,51 @@ static void a_clear_is_found_no_more(void **state)
     kvpool_disconnect(kvpool);
 }
 
+/* Its own domain's, with numbers of its own; another tenant's are not to be seen. */
+static void a_session_sees_its_tenants_events_and_no_others(void **state)
+{
+    static const char token[] = "token-of-tenant-b-0123";
+    struct kvpool *one = engine_connect(*state, NULL, 0), *other = engine_connect(*state, token, 0);
+    struct kvpool *operator= operator_connect(*state);
+    uint32_t tokens[80];
+    char json[65536];
+    struct kvpool_request stats = {
+        .verb = KVPOOL_STATS, .want_events = true, .json = json, .json_max = sizeof(json)};
+    const struct kvpool_request clear = {.verb = KVPOOL_CLEAR, .domain = "a"};
+
+    tokens_make(tokens, 80, 77);
+    const struct kvpool_prompt prompt = {
+        .model = model_of(one), .tokens = tokens, .num_tokens = 80};
+    (void)model_of(other);
+    assert_int_equal(kvpool_allocate(one, 1, &prompt, NULL, NULL), 0);
+    assert_int_equal(kvpool_publish(one, 1), 0);
+    assert_int_equal(kvpool_call(one, &stats, NULL), 0);
+    assert_non_null(strstr(json, "{\"payer\":\"a\""));
+    assert_non_null(strstr(json, "\"events\":{\"first\":1,\"last\":5,\"newest\":5,\"lost\":false"));
+    const char *at = json;
+    for (uint32_t i = 0; i < 5; i++, at++)
+        assert_non_null(at = strstr(at, "{\"stored\":true,\"key\":\""));
+    assert_non_null(strstr(at, "\"model\":\"small\",\"group\":0}]}}"));
+    stats.after = 3;
+    assert_int_equal(kvpool_call(one, &stats, NULL), 0);
+    assert_non_null(strstr(json, "\"events\":{\"first\":4,\"last\":5,"));
+    assert_int_equal(kvpool_release(one, 1), 0);
+    assert_int_equal(kvpool_call(operator, & clear, NULL), 0);
+    stats.after = 5;
+    uint64_t end = now_ms() + 5000;
+    do
+        assert_int_equal(kvpool_call(one, &stats, NULL), 0);
+    while (!strstr(json, "\"last\":10,") && now_ms() < end);
+    assert_non_null(strstr(json, "{\"stored\":false,"));
+    stats.after = 0;
+    assert_int_equal(kvpool_call(other, &stats, NULL), 0);
+    assert_non_null(strstr(json, "{\"payer\":\"b\""));
+    assert_non_null(strstr(json, "\"newest\":0,\"lost\":false,\"blocks\":[]}}"));
+    kvpool_disconnect(operator);
+    kvpool_disconnect(other);
+    kvpool_disconnect(one);
+}
+
 static void lists_are_json(void **state)
 {
     static const char *const lists[] = {"models", "tenants", "domains", "sessions", "status"};
@@ -446,6 +491,7 @@ int main(void)
         TEST(a_kicked_engine_is_told_so_and_nothing_else),
         TEST(a_drained_daemon_takes_no_new_sequences),
         TEST(a_clear_is_found_no_more),
+        TEST(a_session_sees_its_tenants_events_and_no_others),
         TEST(lists_are_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

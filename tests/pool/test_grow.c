@@ -253,6 +253,36 @@ static void a_failed_copy_leaves_the_shared_domains_tail(void **state)
     assert_table(f, 2, "s1,1");
 }
 
+static void one_block_is_read_by_so_many_copies_at_a_time(void **state)
+{
+    enum { MOST = 2047 }; /* 11 bits of a slot */
+    struct pool_config config;
+    (void)state;
+
+    fixture_config(&config, 40);
+    config.max_blocks = 4096;
+    config.max_tokens = 1 << 20;
+    config.max_sequences = config.max_transfers = MOST + 2;
+    struct fixture *f = fixture_create_with(&config);
+    pool_model model = add_model(f, 0, 128, 1);
+    const struct pool_key key = {{1}};
+    const uint32_t id = 7;
+    const struct pool_tokens token = {&id, 1, &key, NULL};
+
+    assert_int_equal(alloc(f, .id = 1, .model = model, .seed = 1, .count = 2), 0);
+    for (uint64_t child = 2; child <= MOST + 2; child++)
+        assert_int_equal(pool_fork(f->pool, (struct pool_name){0, 1}, child), 0);
+    for (uint64_t child = 2; child <= MOST + 1; child++)
+        assert_int_equal(pool_append(f->pool, (struct pool_name){0, child}, &token, 0),
+                         POOL_PENDING);
+    assert_int_equal(pool_append(f->pool, (struct pool_name){0, MOST + 2}, &token, 0), POOL_LIMIT);
+    assert_int_equal(copy_done(f, 0, 0), 0);
+    assert_int_equal(pool_append(f->pool, (struct pool_name){0, MOST + 2}, &token, 0),
+                     POOL_PENDING);
+    pool_check(f->pool);
+    fixture_destroy(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +302,7 @@ int main(void)
         pool_test(only_a_filled_sequence_in_its_blocks_is_appended_to),
         pool_test(a_shared_domains_tail_is_copied_into_ones_own_arena),
         pool_test(a_failed_copy_leaves_the_shared_domains_tail),
+        cmocka_unit_test(one_block_is_read_by_so_many_copies_at_a_time),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -229,6 +229,7 @@ static void what_is_restored_is_stored_further_below(void **state)
     struct pool_restored restored = record_of(writer, 1, 2);
 
     restored.is_unstorable = true;
+    assert_false(nth_effect(writer, POOL_EFFECT_PRESENT, 1)->is_unstorable);
     assert_int_equal(restore_granule(f, POOL_TIER_DEVICE, 0), 0);
     assert_int_equal(restore(f, POOL_TIER_DEVICE, 0, 1), 0);
     assert_int_equal(restore_end(f, POOL_TIER_DEVICE, 0), 0);
@@ -238,6 +239,40 @@ static void what_is_restored_is_stored_further_below(void **state)
     advance(f); /* 2 of 4 pages are short */
     assert_int_equal(copies_done(f, 0), 1);
     assert_int_equal(nth_effect(f, POOL_EFFECT_COPY, 0)->from_slot, 1);
+}
+
+static void what_was_generated_is_stored_once_it_is_prompt(void **state)
+{
+    struct fixture *f = *state;
+    struct pool_restored restored = record_of(writer, 0, 1);
+
+    restored.is_generated = true;
+    assert_int_equal(restore_granule(f, POOL_TIER_DEVICE, 0), 0);
+    assert_int_equal(pool_restore_block(f->pool, arena_of(f, 0, 0, 0), &restored), 0);
+    assert_int_equal(restore_end(f, POOL_TIER_DEVICE, 0), 0);
+    advance(f);
+    assert_int_equal(count_effects(f, POOL_EFFECT_COPY), 0);
+    assert_int_equal(alloc(f, .id = 1, .seed = 1, .count = 5), 0);
+    assert_int_equal(release(f, 1, 0), 0);
+    advance(f);
+    assert_int_equal(copies_done(f, 0), 1);
+}
+
+static void records_say_what_may_be_stored(void **state)
+{
+    struct fixture *f = *state;
+
+    must_alloc(f, 1, 3, 4);
+    assert_int_equal(append(f, 1, 3, 4, 0), 0);
+    assert_int_equal(publish(f, 1), 0);
+    assert_int_equal(pool_session_set_store(f->pool, 0, POOL_STORE_NONE), 0);
+    must_alloc(f, 2, 4, 4);
+    const struct pool_effect *prompt = nth_effect(f, POOL_EFFECT_PRESENT, 0);
+    const struct pool_effect *generated = nth_effect(f, POOL_EFFECT_PRESENT, 1);
+    const struct pool_effect *unstorable = nth_effect(f, POOL_EFFECT_PRESENT, 2);
+    assert_true(!prompt->is_generated && !prompt->is_unstorable);
+    assert_true(generated->is_generated && !generated->is_unstorable);
+    assert_true(!unstorable->is_generated && unstorable->is_unstorable);
 }
 
 int main(void)
@@ -252,6 +287,8 @@ int main(void)
         restore_test(what_cannot_be_is_refused),
         restore_test(new_granules_do_not_meet_restored_ones),
         restore_test(what_is_restored_is_stored_further_below),
+        restore_test(what_was_generated_is_stored_once_it_is_prompt),
+        restore_test(records_say_what_may_be_stored),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

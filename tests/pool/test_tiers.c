@@ -78,6 +78,7 @@ struct record {
     bool is_there;
     struct pool_key key;
     uint32_t form[BLOCK], generation;
+    bool is_unstorable, is_generated;
 };
 
 struct slot {
@@ -222,6 +223,8 @@ static void on_place(const struct pool_effect *effect)
         return;
     record->key = *effect->key;
     record->generation = effect->generation;
+    record->is_unstorable = effect->is_unstorable;
+    record->is_generated = effect->is_generated;
     expect(effect->num_form == BLOCK);
     memcpy(record->form, effect->form, sizeof(record->form));
     expect(slot->bytes == bytes_of(effect->key, describe(effect->arena).group)); /* T3 */
@@ -751,7 +754,9 @@ static void restore_granule(uint32_t arena, uint32_t granule, const struct slot 
                                                .generation = old->record.generation,
                                                .key = old->record.key,
                                                .form = old->record.form,
-                                               .num_form = BLOCK};
+                                               .num_form = BLOCK,
+                                               .is_unstorable = old->record.is_unstorable,
+                                               .is_generated = old->record.is_generated};
         answer = pool_restore_block(world.pool, arena, &restored);
         expect(answer == 0 || answer == POOL_EXISTS);
         if (answer == 0)
