@@ -65,8 +65,7 @@ static int begin(const struct kind *kind)
     int length =
         snprintf(config, sizeof(config), "%swatermark-pages: 0\n" POISON_DOMAINS, kind->config);
 
-    (void)snprintf(all.disk.dir, sizeof(all.disk.dir), "/tmp/kvpool-disk-XXXXXX");
-    assert_non_null(mkdtemp(all.disk.dir));
+    store_disk_make(&all.disk);
     if (kind->has_disk)
         (void)snprintf(config + length, sizeof(config) - (size_t)length,
                        "disk-directory: %s\ndisk-max-bytes: 28MiB\ndisk-granule-bytes: 64KiB\n"

@@ -25,6 +25,7 @@ enum { DEFAULT_READS = 100000 };
 enum { ENGINES = 4, NUM_KEYS = 900, STALLED_MS = 120000 };
 
 static uint64_t num_reads = DEFAULT_READS;
+static uint64_t reads_per_event = 15000;
 static uint32_t seed = 1;
 
 static const char *const tiers[] = {"device", "host", "disk"};
@@ -77,9 +78,8 @@ static int setup(void **state)
     char config[1024];
 
     (void)state;
-    (void)snprintf(all.disk.dir, sizeof(all.disk.dir), "/tmp/kvpool-disk-XXXXXX");
-    assert_non_null(mkdtemp(all.disk.dir));
-    (void)snprintf(all.faults_path, sizeof(all.faults_path), "%s.faults", all.disk.dir);
+    store_disk_make(&all.disk);
+    (void)snprintf(all.faults_path, sizeof(all.faults_path), "%s.lies", all.disk.dir);
     all.faults = fault_board_make(all.faults_path);
     fault_board_usual(all.faults, seed);
     (void)snprintf(config, sizeof(config),
@@ -259,8 +259,16 @@ static void say(void)
     for (int fault = 0; fault < NUM_FAULTS; fault++)
         print_message("%s: %lu%s", fault_name((enum fault)fault),
                       atomic_load(&all.faults->hits[fault]), fault + 1 < NUM_FAULTS ? ", " : "\n");
-    if (board->wrong + board->odd > 0)
+    if (board->wrong + board->odd > 0) {
+        static char json[1 << 20];
+        struct kvpool *operator= operator_connect(&all.daemon);
+        const struct kvpool_request stats = {
+            .verb = KVPOOL_STATS, .json = json, .json_max = sizeof(json)};
         print_error("%lu wrong, %lu odd: %s\n", board->wrong, board->odd, board->text);
+        if (kvpool_call(operator, & stats, NULL) == 0)
+            print_error("%s\n", json);
+        kvpool_disconnect(operator);
+    }
 }
 
 /* What the proof would be worth nothing without. */
@@ -278,12 +286,14 @@ static void everything_happened(void)
 
 static void no_byte_is_ever_wrong(void **state)
 {
+    (void)state;
     static void (*const events[])(uint64_t number) = {
         kill_engine, fill_disk,   kill_daemon, clear,       fill_disk,     kill_engine,
         hold_disk,   stop_daemon, kill_engine, kill_daemon, make_read_only};
-    uint64_t num_events = ARRAY_SIZE(events) * (1 + num_reads / 200000);
+    uint64_t num_events = num_reads / reads_per_event + 1;
 
-    (void)state;
+    num_events = num_events < ARRAY_SIZE(events) ? ARRAY_SIZE(events) : num_events;
+
     for (uint64_t at = 0; at < num_events; at++) {
         until_reads(num_reads * (at + 1) / (num_events + 1));
         events[at % ARRAY_SIZE(events)](at);
@@ -308,6 +318,8 @@ int main(int argc, char **argv)
     for (int at = 1; at + 1 < argc; at += 2) {
         if (strcmp(argv[at], "--reads") == 0)
             num_reads = strtoull(argv[at + 1], NULL, 10);
+        else if (strcmp(argv[at], "--reads-per-event") == 0)
+            reads_per_event = strtoull(argv[at + 1], NULL, 10);
         else if (strcmp(argv[at], "--seed") == 0)
             seed = (uint32_t)strtoul(argv[at + 1], NULL, 10);
         else
