@@ -30,7 +30,9 @@ static int start(void **state)
     (void)state;
     (void)snprintf(faults_path, sizeof(faults_path), "/tmp/kvpool-lies-%d", (int)getpid());
     faults = fault_board_make(faults_path);
-    store_start(&daemon_, &disk, "keep: none\ndisk-deadline: 20s\nmax-transfers: 64\n");
+    store_start(&daemon_, &disk,
+                "keep: none\ndisk-deadline: 20s\nmax-transfers: 64\n"
+                "max-sequences: 32\n");
     return 0;
 }
 
@@ -174,6 +176,37 @@ static void nothing_of_who_waited_stays(void **state)
         }
 }
 
+/* What an allocation that was undone was counted for is free again: 40 of them, where a tenant may
+ * have fewer sequences. */
+static void whoever_waited_in_vain_is_not_counted(void **state)
+{
+    uint32_t tokens[TOKENS];
+    struct kvpool_result result;
+    uint64_t ticket;
+
+    (void)state;
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
+    uint32_t model = store_register(kvpool);
+    store_flood(&daemon_, kvpool, model, 1, 1 + FLOOD);
+    const struct kvpool_prompt prompt = store_prompt(model, 1, BLOCKS, tokens);
+    atomic_store(&faults->is_held, 1);
+    for (uint64_t at = 0; at < 40; at++) {
+        const struct kvpool_request allocate = {.verb = KVPOOL_ALLOCATE,
+                                                .sequence = 100 + at,
+                                                .prompt = &prompt,
+                                                .deadline_ms = at % 2 ? 20 : 5000};
+        assert_int_equal(kvpool_submit(kvpool, &allocate, &ticket), 0);
+        if (at % 2 == 0)
+            assert_int_equal(kvpool_cancel(kvpool, ticket), 0);
+        assert_int_equal(kvpool_wait(kvpool, ticket, &result),
+                         at % 2 ? KVPOOL_TIMEOUT : KVPOOL_CANCELLED);
+    }
+    atomic_store(&faults->is_held, 0);
+    assert_int_equal(store_get(kvpool, model, 1, BLOCKS, &result), 0);
+    assert_int_equal(result.matched, TOKENS);
+    kvpool_disconnect(kvpool);
+}
+
 /* ---- storms --------------------------------------------------------------------------------- */
 
 enum { STORM = 10000, PROMPTS = 60 };
@@ -244,6 +277,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         TEST(nothing_of_who_waited_stays),
+        TEST(whoever_waited_in_vain_is_not_counted),
         TEST(after_a_storm_of_prefetches_nothing_is_under_way),
     };
 
