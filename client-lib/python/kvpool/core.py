@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 import zmq
 from google.protobuf.message import DecodeError
@@ -23,7 +23,7 @@ from . import wire
 from .errors import Disconnected, KvpoolError, Overloaded, Timeout, error_of
 from .model import Model
 from .rings import Completion, Rings, library
-from .session import MANUAL_PUBLISH, MAPPED, Hello, Session, absent, directory_of
+from .session import MANUAL_PUBLISH, MAPPED, STORE, Hello, Session, absent, directory_of
 from .staging import Staging
 
 T = TypeVar("T")
@@ -114,6 +114,8 @@ class Options(TypedDict, total=False):
     """You read and write K and V in mapped arenas: no steps."""
     manual_publish: bool
     """Committed steps publish only by publish()."""
+    store: Literal["", "none", "prompt", "all"]
+    """What is kept below the device; empty: the daemon's setting."""
     staging_bytes: int
     """Memory for queries, outputs and blocks; 0: the daemon's default."""
     connect_timeout: float
@@ -131,6 +133,7 @@ DEFAULTS: Options = {
     "token": "",
     "mapped": False,
     "manual_publish": False,
+    "store": "",
     "staging_bytes": 0,
     "connect_timeout": 5.0,
     "timeout": 10.0,
@@ -142,7 +145,9 @@ DEFAULTS: Options = {
 def _hello(options: Options) -> Hello:
     token = options["token"]
     return Hello(
-        options["mapped"] * MAPPED | options["manual_publish"] * MANUAL_PUBLISH,
+        options["mapped"] * MAPPED
+        | options["manual_publish"] * MANUAL_PUBLISH
+        | STORE[options["store"]],
         token.encode() if isinstance(token, str) else token,
         options["staging_bytes"],
     )
@@ -155,6 +160,8 @@ class Core:
         if unknown := options.keys() - DEFAULTS.keys():
             raise TypeError(f"no such options: {', '.join(sorted(unknown))}")
         self.options: Options = {**DEFAULTS, **options}
+        if self.options["store"] not in STORE:
+            raise ValueError(f"store: none, prompt or all, not {self.options['store']!r}")
         self.is_operator = is_operator
         self.directory = directory_of(self.options["directory"])
         self.models: dict[Model, int] = {}  # registered, and the daemon's handle

@@ -215,17 +215,34 @@ class Table:
 
 @dataclass(frozen=True)
 class Matched:
-    """matched: tokens that are cached; arriving: so many after them another sequence is filling."""
+    """Tokens. matched: cached; arriving: so many after them another sequence is filling.
+
+    below: of the matched ones, those with a block that is not on the device (yet).
+    """
 
     matched: int
     arriving: int
+    below: int = 0
+
+
+@dataclass(frozen=True)
+class Prefetched:
+    """Tokens. matched: cached; present: leading ones on the device; coming: on their way behind them."""
+
+    matched: int
+    present: int
+    coming: int
 
 
 @dataclass(frozen=True)
 class State:
-    """A sequence after a verb. Counts are tokens; tables only where asked for, one a group."""
+    """A sequence after a verb. Counts are tokens; tables only where asked for, one a group.
+
+    below: of the matched tokens, those that had to be fetched from below the device.
+    """
 
     matched: int
     arriving: int
     length: int
     tables: tuple[Table, ...]
+    below: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from . import wire
 from .core import Call
@@ -65,11 +65,16 @@ class OperatorVerbs(Face):
         guarantee_bytes: int = 0,
         limit_bytes: int | None = None,
         weight: int = 0,
+        tier: Literal["", "host", "disk"] = "",
         timeout: float | None = None,
     ) -> Call[None]:
-        """Of a tenant or domain, all three at once; limit None: no limit; weight 0: 1. NotFound."""
+        """Of a tenant or domain, all three at once; limit None: no limit; weight 0: 1. NotFound.
+
+        tier: empty for the pool.
+        """
         wanted = wire.SetQuota(
             payer=payer,
+            tier=tier,
             guarantee_bytes=guarantee_bytes,
             has_limit=limit_bytes is not None,
             limit_bytes=limit_bytes or 0,

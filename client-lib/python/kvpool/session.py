@@ -14,6 +14,7 @@ from .errors import Denied, Disconnected, Unsupported, error_of
 
 MAJOR = 1
 MAPPED, MANUAL_PUBLISH, ATTACH = 1, 2, 4
+STORE = {"": 0, "none": 8, "prompt": 16, "all": 32}
 MAX_PACKET, MAX_TOKEN, MAX_DESCRIPTORS = 512, 128, 4
 
 _HELLO = struct.Struct("<IHHIIQQ16s")

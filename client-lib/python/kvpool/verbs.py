@@ -19,6 +19,7 @@ from .model import (
     Matched,
     Model,
     ModelShape,
+    Prefetched,
     Prompt,
     State,
     Table,
@@ -35,7 +36,13 @@ def nothing(answer: Answer) -> None:
 
 
 def _matched(answer: Answer) -> Matched:
-    return Matched(answer.reply.match.matched, answer.reply.match.arriving)
+    result = answer.reply.match
+    return Matched(result.matched, result.arriving, result.below)
+
+
+def _prefetched(answer: Answer) -> Prefetched:
+    result = answer.reply.match
+    return Prefetched(result.matched, result.present, result.coming)
 
 
 def _state(answer: Answer) -> State:
@@ -44,7 +51,7 @@ def _state(answer: Answer) -> State:
         Table(np.array(t.slots, "<u4"), np.array(t.generations, "<u4"), t.num_shared)
         for t in result.tables
     )
-    return State(result.matched, result.arriving, result.length, tables)
+    return State(result.matched, result.arriving, result.length, tables, result.below)
 
 
 class EngineVerbs(Face):
@@ -104,9 +111,19 @@ class EngineVerbs(Face):
         return Call(wire.Request(wait_arriving=self._match(prompt)), _matched, timeout)
 
     @verb
-    def prefetch(self, prompt: Prompt, *, timeout: float | None = None) -> Call[Matched]:
-        """Brings matched blocks to the device, without holding them. NotFound."""
-        return Call(wire.Request(prefetch=self._match(prompt)), _matched, timeout)
+    def prefetch(
+        self, wanted: Prompt | int, *, timeout: float | None = None
+    ) -> Call[Prefetched]:
+        """Begins to bring to the device what is matched below it; holds nothing, answers at once.
+
+        wanted: a prompt, or a preempted sequence ahead of its resume(). What finds no room now is
+        left where it is. NotFound, Invalid.
+        """
+        if isinstance(wanted, Prompt):
+            request = wire.Prefetch(prompt=wanted._request(self._handle(wanted.model)))
+        else:
+            request = wire.Prefetch(sequence=wanted, of_sequence=True)
+        return Call(wire.Request(prefetch=request), _prefetched, timeout)
 
     # ---- sequences
 
@@ -398,9 +415,15 @@ class EngineVerbs(Face):
         return Call(wire.Request(cancel=wire.Cancel(request=pending.id)), nothing, timeout)
 
     @verb
-    def stats(self, *, timeout: float | None = None) -> Call[dict[str, Any]]:
-        """Your tenant's numbers, by name (proto/README.md, section 8)."""
-        return Call(wire.Request(stats=wire.StatsRequest()), stats_of, timeout)
+    def stats(
+        self, *, events_after: int | None = None, timeout: float | None = None
+    ) -> Call[dict[str, Any]]:
+        """Your tenant's numbers, by name (proto/README.md, section 8).
+
+        events_after: its block events behind that number too, up to 256 ("last" of the answer before).
+        """
+        wanted = wire.StatsRequest(want_events=events_after is not None, after=events_after or 0)
+        return Call(wire.Request(stats=wanted), stats_of, timeout)
 
     # ---- what they are made of
 

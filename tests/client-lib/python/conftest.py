@@ -54,6 +54,7 @@ class Daemon:
             "watermark-pages": 0,
             "http": False,
             "drain": "200ms",
+            "keep": "none",
             "tenants": [
                 {"name": "me", "uids": [os.getuid()]},
                 {"name": "you", "token-file": str(token)},

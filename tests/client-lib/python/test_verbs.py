@@ -80,7 +80,7 @@ def test_what_is_published_is_found(pool: kvpool.Pool, model: kvpool.Model) -> N
     assert pool.match(prompt(model)) == kvpool.Matched(32, 0)
     assert pool.match(prompt(model, TEXT[:32])) == kvpool.Matched(16, 0)  # never the last token
     assert pool.match(prompt(model, TEXT[:32], raw=True)) == kvpool.Matched(32, 0)
-    assert pool.prefetch(prompt(model)).matched == 32
+    assert pool.prefetch(prompt(model)) == kvpool.Prefetched(32, 32, 0)  # all of it is there
     for other in (
         {"salt": b"x"},
         {"adapter": "a"},
