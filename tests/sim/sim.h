@@ -352,6 +352,7 @@ struct sim {
     struct sim_stored stored[SIM_MAX_STORED];
     uint32_t buckets[SIM_BUCKETS], first_free_stored;
     uint64_t next_serial;
+    uint32_t last_generation; /* that this pool told */
 
     struct sim_tier tiers[POOL_NUM_TIERS];
     bool has_below;     /* some tier below the device is there */

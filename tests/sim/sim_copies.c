@@ -75,6 +75,12 @@ static void move_begin(struct sim *sim, struct sim_copy *copy, const struct sim_
             shape = &sim->models[i].shape;
     copy->bytes = shape->groups[to->group].block_bytes;
     copy->serial = stored->serial;
+    const struct sim_record *last = record_at(sim, copy->arena, copy->slot);
+    sim_expect(sim,
+               kept->effect.generation != last->generation ||
+                   memcmp(&last->key, &kept->key, sizeof(kept->key)) == 0,
+               "%u:%u is given to another block, and keeps its generation", copy->arena,
+               copy->slot);
     record_set(sim, &copy->record, kept, stored);
     sim_expect(sim,
                sim->tiers[copy->from_tier].mode != POOL_TIER_OFF || copy->tier > copy->from_tier,

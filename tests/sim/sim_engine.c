@@ -280,10 +280,14 @@ static void reply_to_sequence(struct sim *sim, const struct sim_request *request
             sequence->considered = full;
         if (sequence->num_prompt > sequence->length)
             sequence->num_prompt = sequence->length;
-    } else if (request->kind == REQUEST_PREEMPT)
+    } else if (request->kind == REQUEST_PREEMPT) {
         sequence->is_preempted = true;
-    else
+        sequence->num_prompt =
+            sequence->length; /* a step that it waited for may have been undone */
+        want_note(sim, sequence, sequence->length);
+    } else {
         sequence->is_used = false;
+    }
 }
 
 void engine_reply(struct sim *sim, const struct pool_effect *effect)

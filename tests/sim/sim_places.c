@@ -99,6 +99,7 @@ void record_set(struct sim *sim, struct sim_record *record, const struct sim_eff
                                   .sum = sum};
     sim_expect(sim, effect->num_form <= SIM_MAX_BLOCK_TOKENS, "a form of %u words",
                effect->num_form);
+    sim->last_generation = effect->generation;
     memcpy(record->form, kept->ids, effect->num_form * sizeof(*record->form));
     memcpy(record->hashes, stored->hashes, sizeof(record->hashes));
 }

@@ -58,6 +58,7 @@ static void crash_records(struct sim *sim, struct sim_arena *arena, bool is_lost
             record->is_there = true;
         if (is_lost || (record->is_there && !is_kept && random_chance(&sim->random, 50)))
             record->is_there = false; /* torn */
+        record->generation = record->is_there ? record->generation : 0;
         record->is_stale = false;
         arena->slots[i] = (struct sim_slot){.was_free = true};
     }
@@ -92,7 +93,7 @@ static void crash(struct sim *sim)
     memset(sim->copies, 0, sizeof(sim->copies));
     memset(sim->attends, 0, sizeof(sim->attends));
     sim->num_requests = sim->num_copies = sim->num_attends = 0;
-    sim->ended_transfer = sim->ended_step = 0;
+    sim->ended_transfer = sim->ended_step = sim->last_generation = 0;
     sim->is_draining = sim->has_slices = sim->is_clearing = false;
     sim->num_effects = sim->crash_after = sim->focus = 0;
 }
@@ -148,6 +149,14 @@ static void claim(struct sim *sim, uint32_t index, uint32_t granule)
     sim_expect(sim, answer == POOL_EXISTS, "restore_granule again: %d", answer);
 }
 
+/* As told; or unknown; or, of a longer life before this one, one that could come again soon. */
+static uint32_t draw_generation(struct sim *sim, const struct sim_record *record)
+{
+    if (random_chance(&sim->random, 4))
+        return sim->last_generation + 1 + random_below(&sim->random, 20);
+    return random_chance(&sim->random, 8) ? 0 : record->generation;
+}
+
 static void restore_slot(struct sim *sim, uint32_t index, uint32_t number)
 {
     struct sim_arena *arena = &sim->arenas[index];
@@ -157,11 +166,13 @@ static void restore_slot(struct sim *sim, uint32_t index, uint32_t number)
 
     if (record->epoch != sim->epochs[payer][model])
         record->is_there = false; /* from before a clear */
-    if (!record->is_there)
+    if (!record->is_there) {
+        record->generation = 0; /* of a life before this one: it may come again */
         return;
+    }
     struct pool_restored restored = {
         .slot = number,
-        .generation = random_chance(&sim->random, 8) ? 0 : record->generation,
+        .generation = draw_generation(sim, record),
         .key = record->key,
         .parent = record->has_parent && random_chance(&sim->random, 2) ? &record->parent : NULL,
         .form = record->form,
@@ -177,6 +188,7 @@ static void restore_slot(struct sim *sim, uint32_t index, uint32_t number)
     if (answer == POOL_EXISTS) {
         sim_expect(sim, is_there || is_coming, "restore_block: EXISTS, and it is not there");
         record->is_there = false;
+        record->generation = 0;
         return;
     }
     sim_expect(sim, answer == 0 && !is_there, "restore_block: %d", answer);
@@ -188,6 +200,9 @@ static void restore_slot(struct sim *sim, uint32_t index, uint32_t number)
     stored->is_unwanted |= restored.is_unstorable;
     if (!arena->slots[number].is_published)
         place_set(sim, index, number, stored);
+    answer =
+        restored.generation ? pool_place_verify(sim->pool, index, number, restored.generation) : 0;
+    sim_expect(sim, answer == 0, "%u:%u was restored, and has another generation", index, number);
     record->generation = restored.generation; /* 0: the pool's, which nobody was told */
     arena->slots[number].generation = record->generation;
     arena->slots[number].was_free = false;
