@@ -155,6 +155,7 @@ struct span {
     uint64_t sequence;
     uint32_t num_shared; /* of its blocks, the first so many are the shared domain's */
     uint32_t matched;
+    uint32_t slots[POISON_BLOCKS];
     uint64_t since; /* Clears that were over before it was allocated */
 };
 
@@ -199,6 +200,29 @@ static void compare(struct poison_client *client, const struct poison_prompt *pr
                  found.generation, span->since, atomic_load(&board->begun));
 }
 
+static void *place_of(const struct poison_client *client, const struct poison_prompt *prompt,
+                      const struct span *span, uint32_t at)
+{
+    const struct kvpool_arena *arena = &client->arenas[prompt->model][is_shared(prompt, span, at)];
+
+    return (char *)arena->base + (uint64_t)(span->slots[at] - 1) * arena->stride_bytes;
+}
+
+/* What lies in mapped memory counts if the session, and so the hold, is still there afterwards. */
+static int bytes_take(struct poison_client *client, const struct poison_prompt *prompt,
+                      const struct span *span, const struct kvpool_blocks *blocks)
+{
+    if (!client->engine->is_mapped)
+        return kvpool_read(client->kvpool, blocks);
+    for (uint32_t at = 0; at < blocks->num_blocks; at++)
+        memcpy(bytes_ + at * block_bytes(prompt), place_of(client, prompt, span, at),
+               block_bytes(prompt));
+    int status = kvpool_match(client->kvpool, &prompt->prompt, NULL);
+    if (status == 0)
+        atomic_fetch_add(&client->engine->board->mapped_reads, blocks->num_blocks);
+    return status;
+}
+
 /* Blocks that the sequence has, from the first. */
 static int read_all(struct poison_client *client, const struct poison_prompt *prompt,
                     const struct span *span, uint32_t num_blocks)
@@ -209,7 +233,7 @@ static int read_all(struct poison_client *client, const struct poison_prompt *pr
     if (num_blocks == 0)
         return 0;
     memset(bytes_, 0xA5, blocks.data_bytes);
-    int status = kvpool_read(client->kvpool, &blocks);
+    int status = bytes_take(client, prompt, span, &blocks);
     note(client, "read", status);
     for (uint32_t at = 0; status == 0 && at < num_blocks; at++) {
         compare(client, prompt, span, at, bytes_ + at * block_bytes(prompt));
@@ -217,6 +241,28 @@ static int read_all(struct poison_client *client, const struct poison_prompt *pr
         atomic_fetch_add(&board->shared_reads, is_shared(prompt, span, at));
     }
     return status;
+}
+
+/* From bytes_, and every block is filled. */
+static int bytes_put(struct poison_client *client, const struct poison_prompt *prompt,
+                     const struct span *span, const struct kvpool_blocks *blocks)
+{
+    if (!client->engine->is_mapped) {
+        int status = blocks->num_blocks == 0 ? 0 : kvpool_write(client->kvpool, blocks);
+        return status ? status : kvpool_fill(client->kvpool, span->sequence);
+    }
+    for (uint32_t at = 0; at < blocks->num_blocks; at++)
+        memcpy(place_of(client, prompt, span, blocks->first_block + at),
+               bytes_ + at * block_bytes(prompt), block_bytes(prompt));
+    return 0;
+}
+
+static int publish(struct poison_client *client, const struct poison_prompt *prompt,
+                   const struct span *span)
+{
+    if (client->engine->is_mapped)
+        return kvpool_publish_up_to(client->kvpool, span->sequence, prompt->prompt.num_tokens);
+    return kvpool_publish(client->kvpool, span->sequence);
 }
 
 static int write_rest(struct poison_client *client, const struct poison_prompt *prompt,
@@ -233,14 +279,12 @@ static int write_rest(struct poison_client *client, const struct poison_prompt *
                                           prompt->prefixes[at], generation};
         block_make(bytes_ + (at - first) * block_bytes(prompt), block_bytes(prompt), &identity);
     }
-    int status = first == prompt->num_blocks ? 0 : kvpool_write(client->kvpool, &blocks);
+    int status = bytes_put(client, prompt, span, &blocks);
     note(client, "write", status);
     if (status == 0) {
         atomic_fetch_add(&board->writes, prompt->num_blocks - first);
-        note(client, "fill", status = kvpool_fill(client->kvpool, span->sequence));
+        note(client, "publish", status = publish(client, prompt, span));
     }
-    if (status == 0)
-        note(client, "publish", status = kvpool_publish(client->kvpool, span->sequence));
     return status;
 }
 
@@ -255,7 +299,7 @@ static void span_take(struct poison_client *client, const struct kvpool_result *
 static int allocate(struct poison_client *client, const struct poison_prompt *prompt,
                     bool is_only_matched, struct span *out)
 {
-    struct kvpool_table table = {0};
+    struct kvpool_table table = {.slots = out->slots, .max = POISON_BLOCKS};
     const struct kvpool_allocate_options options = {
         .unfilled = true, .has_take = is_only_matched, .tables = &table, .num_tables = 1};
     struct kvpool_result result;
@@ -340,13 +384,13 @@ static void do_get(struct poison_client *client, const struct poison_prompt *pro
 
 static void do_preempt(struct poison_client *client, const struct poison_prompt *prompt)
 {
-    struct kvpool_table table = {0};
+    struct span span;
+    struct kvpool_table table = {.slots = span.slots, .max = POISON_BLOCKS};
     const struct kvpool_allocate_options options = {
         .unfilled = true, .tables = &table, .num_tables = 1};
     struct poison_board *board = client->engine->board;
     struct kvpool_result result;
     struct poison_prompt other;
-    struct span span;
     int status = put(client, prompt, &span);
 
     if (status == 0)
@@ -453,6 +497,25 @@ static void round_run(struct poison_client *client)
 
 /* ---- connections ---------------------------------------------------------------------------- */
 
+static int arenas_open(struct poison_client *client)
+{
+    int status = 0;
+
+    for (uint32_t at = 0; status == 0 && at < 2 * POISON_MODELS; at++)
+        status = kvpool_open_arena(client->kvpool, client->models[at / 2], 0, at % 2 ? "s" : NULL,
+                                   &client->arenas[at / 2][at % 2]);
+    note(client, "open arena", status);
+    return status;
+}
+
+static void poison_disconnect(struct poison_client *client)
+{
+    for (uint32_t at = 0; at < 2 * POISON_MODELS; at++)
+        kvpool_close_arena(&client->arenas[at / 2][at % 2]);
+    kvpool_disconnect(client->kvpool);
+    client->kvpool = NULL;
+}
+
 int poison_connect(struct poison_client *client)
 {
     static const uint32_t stores[] = {0, KVPOOL_STORE_PROMPT, KVPOOL_STORE_ALL};
@@ -461,7 +524,8 @@ int poison_connect(struct poison_client *client)
         .struct_bytes = sizeof(options),
         .dir = client->engine->dir,
         .token = client->engine->owner == 1 ? "token-of-tenant-b-0123" : NULL,
-        .flags = stores[client->engine->seed % 3],
+        .flags = stores[client->engine->seed % 3] |
+                 (client->engine->is_mapped ? (uint32_t)KVPOOL_MAPPED : 0),
         .connect_ms = 1000,
         .deadline_ms = 3000,
         .staging_bytes = 1 << 20,
@@ -471,10 +535,10 @@ int poison_connect(struct poison_client *client)
     client->next_sequence = 1;
     for (uint32_t at = 0; status == 0 && at < POISON_MODELS; at++)
         status = kvpool_register_model(client->kvpool, &models[at], &client->models[at], NULL);
-    if (status) {
-        kvpool_disconnect(client->kvpool);
-        client->kvpool = NULL;
-    }
+    if (status == 0 && client->engine->is_mapped)
+        status = arenas_open(client);
+    if (status)
+        poison_disconnect(client);
     return status;
 }
 
@@ -488,11 +552,10 @@ static void run(const struct poison_engine *engine)
             continue;
         }
         atomic_fetch_add(&engine->board->lost, client.kvpool != NULL);
-        kvpool_disconnect(client.kvpool);
-        client.kvpool = NULL;
+        poison_disconnect(&client);
         (void)poison_connect(&client);
     }
-    kvpool_disconnect(client.kvpool);
+    poison_disconnect(&client);
 }
 
 /* One after the other, with a look at an earlier one now and then; ends with the connection. */

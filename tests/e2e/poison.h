@@ -30,7 +30,7 @@ struct poison_board {
     _Atomic bool must_stop;
     _Atomic uint64_t begun, cleared; /* Clears that were asked for, and that were answered */
     _Atomic uint64_t reads;          /* blocks that were found and compared; the next are of them */
-    _Atomic uint64_t shared_reads;
+    _Atomic uint64_t shared_reads, mapped_reads;
     _Atomic uint64_t below;  /* found below the device */
     _Atomic uint64_t writes; /* blocks */
     _Atomic uint64_t rounds, lost, resumes, prefetches, forks, cancels, timeouts, failures;
@@ -45,6 +45,7 @@ struct poison_engine {
     uint32_t owner;    /* 0: tenant a, by user id; 1: tenant b, by token. `a` fills domain `s` */
     uint32_t seed;     /* of what it does */
     uint32_t num_keys; /* prompts that there are */
+    bool is_mapped;    /* it reads and writes in arenas that it maps */
     bool is_one_model; /* of blocks of 4,000 bytes */
     /* By poison_put_start(): 1 for each prompt whose publish was answered 0. */
     uint8_t *published;
@@ -68,6 +69,8 @@ struct poison_client {
     const struct poison_engine *engine;
     struct kvpool *kvpool;
     uint32_t models[POISON_MODELS];
+    /* Of a mapped one: its own domain's, and the shared one's. */
+    struct kvpool_arena arenas[POISON_MODELS][2];
     uint64_t next_sequence;
     uint64_t random;
 };

@@ -5,6 +5,7 @@
 #include "tests/e2e/peer.h"
 #include "tests/support/test.h"
 
+#include <dirent.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,6 +136,19 @@ void store_start(struct daemon *daemon, struct store_disk *disk, const char *mor
     daemon_start(daemon, config);
 }
 
+/* Where memory would stay that nobody has: everything of ours has no name. */
+static void check_shm(void)
+{
+    DIR *directory = opendir("/dev/shm");
+    const struct dirent *entry;
+
+    while (directory && (entry = readdir(directory)))
+        if (strstr(entry->d_name, "kv"))
+            fail_msg("/dev/shm/%s is left over", entry->d_name);
+    if (directory)
+        (void)closedir(directory);
+}
+
 void store_finish(struct daemon *daemon, struct store_disk *disk)
 {
     static const char *const names[] = {"blocks", "lock"};
@@ -148,6 +162,7 @@ void store_finish(struct daemon *daemon, struct store_disk *disk)
         (void)unlink(path);
     }
     assert_int_equal(rmdir(disk->dir), 0); /* nothing else is there */
+    check_shm();
 }
 
 uint64_t tier_stat(const struct daemon *daemon, const char *name, const char *tier)

@@ -174,6 +174,24 @@ static int finish(void **state)
     return 0;
 }
 
+/* Nothing was said for a while, and all of it was heard: a daemon may be killed, or begin. */
+static void systemd_settle(void)
+{
+    uint64_t heard, before = UINT64_MAX, end = now_ms() + 20000;
+
+    for (;;) {
+        struct pollfd event = {.fd = manager.fd, .events = POLLIN};
+        (void)usleep(200000);
+        (void)pthread_mutex_lock(&manager.lock);
+        heard = manager.num_stored + manager.num_refused + manager.num_barriers + manager.num_ready;
+        (void)pthread_mutex_unlock(&manager.lock);
+        if (heard == before && poll(&event, 1, 0) == 0)
+            return;
+        before = heard;
+        assert_true(now_ms() < end);
+    }
+}
+
 /* ---- tests ---------------------------------------------------------------------------------- */
 
 static void begin(int room)
@@ -209,7 +227,9 @@ static void the_store_has_the_memory_while_no_daemon_runs(void **state)
     (void)state;
     begin(MAX_STORE);
     for (size_t at = 0; at < ARRAY_SIZE(signals); at++) {
+        systemd_settle();
         (void)daemon_stop(&daemon_, signals[at]);
+        systemd_settle();
         assert_true(manager.num > 0);
         daemon_restart(&daemon_);
         stat_await(&daemon_, "memory_adopting", 0, 20000);
@@ -230,6 +250,7 @@ static void a_store_that_is_too_small_costs_what_it_did_not_take(void **state)
     while (!has_fallback(&daemon_, "memory-not-kept"))
         assert_true(now_ms() < end);
     (void)daemon_stop(&daemon_, SIGKILL);
+    systemd_settle();
     daemon_restart(&daemon_);
     stat_await(&daemon_, "memory_adopting", 0, 20000);
     (void)get_all(); /* what is found is exact */
@@ -248,6 +269,7 @@ static void a_shutdown_that_forgets_leaves_nothing_in_it(void **state)
     assert_int_equal(waitpid(daemon_.pid, &status, 0), daemon_.pid);
     daemon_.pid = 0;
     assert_int_equal(status, 0);
+    systemd_settle();
     assert_int_equal(manager.num, 0);
     daemon_restart(&daemon_);
     assert_int_equal(get_all(), 0);
