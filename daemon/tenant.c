@@ -17,16 +17,17 @@
 static int shares_init(struct server *server)
 {
     const struct config *config = server->config;
-    const uint64_t totals[NUM_SHARES] = {[SHARE_SESSIONS] = config->max_sessions,
-                                         [SHARE_ATTACHED] = config->max_attached,
-                                         [SHARE_MODELS] = config->max_models,
-                                         [SHARE_SEQUENCES] = config->max_sequences,
-                                         [SHARE_STEPS] = config->max_steps,
-                                         [SHARE_PLANS] = STEP_PLANS,
-                                         [SHARE_WAITERS] = config->max_waiters,
-                                         [SHARE_NAMINGS] =
-                                             NAME_MAX_JOBS - 1, /* one is the owner's own */
-                                         [SHARE_CLAIMS] = server->turns.order.max_claims};
+    const uint64_t totals[NUM_SHARES] = {
+        [SHARE_SESSIONS] = config->max_sessions,
+        [SHARE_ATTACHED] = config->max_attached,
+        [SHARE_MODELS] = config->max_models,
+        [SHARE_SEQUENCES] = config->max_sequences,
+        [SHARE_STEPS] = config->max_steps,
+        [SHARE_PLANS] = STEP_PLANS,
+        [SHARE_WAITERS] = config->max_waiters,
+        [SHARE_NAMINGS] = NAME_MAX_JOBS - 1, /* one is the owner's own */
+        [SHARE_CLAIMS] = server->turns.order.max_claims,
+        [SHARE_EXTRAS] = extras_num_chunks(config->max_extra_bytes)};
     int err = 0;
 
     for (int name = 0; name < NUM_SHARES && !err; name++)

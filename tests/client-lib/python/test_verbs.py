@@ -112,6 +112,18 @@ def test_take_is_so_many_tokens_beyond_the_match(pool: kvpool.Pool, model: kvpoo
     assert pool.allocate(3, prompt(model), take=0).length == 32
 
 
+def test_extras_stay_with_the_sequence(pool: kvpool.Pool, model: kvpool.Model) -> None:
+    pool.register_model(model)
+    images = prompt(model, extras=[kvpool.Extra(0, b"image"), kvpool.Extra(1, b"other" * 40)])
+    pool.allocate(1, images, take=5)
+    pool.append(1, TEXT[5:])
+    pool.truncate(1, 20)
+    pool.append(1, TEXT[20:])
+    pool.publish(1)
+    assert pool.match(images).matched == 32
+    assert pool.match(prompt(model, extras=images.extras[:1])).matched == 16
+
+
 def test_preempted_and_resumed(pool: kvpool.Pool, model: kvpool.Model) -> None:
     cache(pool, model)
     pool.preempt(1)
