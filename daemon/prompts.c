@@ -349,8 +349,11 @@ static int sequence_take(struct call *call, const struct sequence_record *record
 
     if (answer)
         return status_of_pool(answer);
-    if (!described.is_preempted || described.length == 0)
+    if (!described.is_preempted)
         return refuse(reply, STATUS_INVALID, "only a preempted sequence is resumed");
+    if (described.length == 0)
+        return refuse(reply, STATUS_INVALID,
+                      "it has no tokens to resume: release it, and allocate anew");
     uint32_t block_tokens = server->models.models[described.model].block_tokens;
     struct naming *naming =
         naming_take(server, call->session->tenant, described.length, block_tokens, out_job);
