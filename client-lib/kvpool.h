@@ -227,7 +227,11 @@ void kvpool_staging_reset(struct kvpool *kvpool);
 
 /* ---- what requests are made of ---- */
 
-/* What else K and V of one block depend on, such as an image's digest and its offset. */
+/*
+ * What else K and V of one block depend on, such as an image's digest and its offset. It stays with
+ * the sequence: what is appended in that block later has it too, until a truncation cuts the block
+ * off whole. At most 512 of a prompt, of 32 KiB together.
+ */
 struct kvpool_extra {
     uint32_t block;
     const void *bytes;

@@ -74,6 +74,7 @@ struct config {
 
     /* caps of the pool: struct pool_config */
     uint64_t max_blocks, max_block_tokens, max_sequences, max_sequence_blocks, max_tokens;
+    uint64_t max_extra_bytes;
     uint64_t max_payers, max_models, max_arenas, max_transfers, max_waiters, max_steps;
     uint64_t max_step_rows;
 

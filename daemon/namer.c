@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -47,13 +46,6 @@ void naming_run(struct key_hasher *hasher, struct naming *naming)
         naming->err = key_chain(hasher, &prompt);
     if (naming->err || !naming->has_shared)
         return;
-    if (is_known && naming->has_extras) {
-        /* The extras are not kept, so the chain cannot be made: its own keys match nothing there.
-         */
-        memcpy(naming->shared_keys, naming->keys,
-               naming->num_tokens / naming->block_tokens * sizeof(*naming->keys));
-        return;
-    }
     prompt.parent = &naming->shared_root;
     prompt.out = naming->shared_keys;
     naming->err = key_chain(hasher, &prompt);

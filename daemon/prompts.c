@@ -76,7 +76,8 @@ static int root_make(struct server *server, pool_payer domain, const struct mode
 
 /* ---- from the wire into a naming ------------------------------------------------------------ */
 
-static int extras_copy(struct naming *naming, const Kvpool__Wire__Prompt *prompt, wire_reply *reply)
+static int extras_unpack(struct naming *naming, const Kvpool__Wire__Prompt *prompt,
+                         wire_reply *reply)
 {
     naming->num_extras = naming->num_extra_bytes = 0;
     if (prompt->n_extras > NAME_MAX_EXTRAS)
@@ -95,14 +96,6 @@ static int extras_copy(struct naming *naming, const Kvpool__Wire__Prompt *prompt
         naming->num_extra_bytes += (uint32_t)extra->bytes.len;
         naming->extras[naming->num_extras++] = (struct key_extra){
             .block = extra->block, .bytes = bytes, .num_bytes = extra->bytes.len};
-    }
-    naming->has_extras = naming->num_extras > 0;
-    if (naming->has_extras && naming->num_tokens % naming->block_tokens != 0) {
-        const struct key_extra *last = &naming->extras[naming->num_extras - 1];
-        if (last->block == naming->num_tokens / naming->block_tokens &&
-            last->num_bytes > SEQUENCE_MAX_EXTRA)
-            return refuse(reply, STATUS_LIMIT,
-                          "the extra of a block that the prompt does not fill: 64 bytes at most");
     }
     return STATUS_OK;
 }
@@ -149,7 +142,7 @@ static int prompt_copy(struct server *server, struct session *session,
     memcpy(naming->tokens, prompt->tokens.data, prompt->tokens.len);
     naming->num_known = naming->first_block = 0;
     naming->is_raw = prompt->raw;
-    status = extras_copy(naming, prompt, reply);
+    status = extras_unpack(naming, prompt, reply);
     if (status)
         return status;
     if (root_make(server, naming->domain, model, prompt, &naming->root) ||
@@ -185,7 +178,7 @@ static struct naming *naming_take(struct server *server, pool_payer tenant, uint
     }
     struct naming *naming = &prompts->jobs[*out_job];
     naming->num_extras = naming->num_extra_bytes = 0;
-    naming->has_extras = naming->has_shared = naming->is_unfilled = naming->want_table = false;
+    naming->has_shared = naming->is_unfilled = naming->want_table = false;
     naming->take = POOL_TAKE_ALL;
     naming->err = 0;
     return naming;
@@ -303,9 +296,6 @@ int handle_allocate(struct call *call, wire_reply *reply)
 
     if (sequences_find(&call->server->sequences, call->waiting->session, wire->sequence))
         return STATUS_EXISTS;
-    if (wire->has_take && wire->prompt && wire->prompt->n_extras > 0)
-        return refuse(reply, STATUS_UNSUPPORTED, /* what is appended later would lose its extras */
-                      "a prompt with extras is allocated whole, without take");
     int status = prompt_take(call, wire->prompt, PROMPT_ALLOCATE, reply, &naming, &job);
     if (status)
         return status;
@@ -318,7 +308,16 @@ int handle_allocate(struct call *call, wire_reply *reply)
 
 /* ---- verbs of a sequence that is there ------------------------------------------------------ */
 
-/* Its own keys are known; those of the shared chain are made again, if no extra is in the way. */
+/* The extras that @record's prompt had for blocks [@first, @end). */
+static void extras_get(struct server *server, const struct sequence_record *record, uint64_t first,
+                       uint64_t end, struct naming *naming)
+{
+    naming->num_extras = extras_copy(&server->sequences.extras, record->extras, first,
+                                     end < record->end_extras ? end : record->end_extras,
+                                     naming->extras, naming->extra_bytes);
+}
+
+/* Its own keys are known; those of the shared chain are made again. */
 static int resume_prepare(struct call *call, struct pool_name name,
                           const struct sequence_record *record, struct naming *naming)
 {
@@ -331,6 +330,8 @@ static int resume_prepare(struct call *call, struct pool_name name,
     naming->shared_root = record->shared_root;
     naming->has_shared = record->has_shared;
     naming->num_known = naming->first_block = 0;
+    if (naming->has_shared)
+        extras_get(server, record, 0, num_blocks(naming), naming);
     answer = pool_sequence_keys(server->pool, name, 0, num_blocks(naming),
                                 (struct pool_key *)naming->keys);
     return status_of_pool(answer);
@@ -348,8 +349,11 @@ static int sequence_take(struct call *call, const struct sequence_record *record
 
     if (answer)
         return status_of_pool(answer);
-    if (!described.is_preempted || described.length == 0)
+    if (!described.is_preempted)
         return refuse(reply, STATUS_INVALID, "only a preempted sequence is resumed");
+    if (described.length == 0)
+        return refuse(reply, STATUS_INVALID,
+                      "it has no tokens to resume: release it, and allocate anew");
     uint32_t block_tokens = server->models.models[described.model].block_tokens;
     struct naming *naming =
         naming_take(server, call->session->tenant, described.length, block_tokens, out_job);
@@ -365,7 +369,6 @@ static int sequence_take(struct call *call, const struct sequence_record *record
         job_give(server, *out_job);
         return status;
     }
-    naming->has_extras = record->has_extras;
     *out_naming = naming;
     return STATUS_OK;
 }
@@ -380,9 +383,6 @@ int handle_resume(struct call *call, wire_reply *reply)
 
     if (status)
         return status;
-    if (wire->has_take && record->has_extras)
-        return refuse(reply, STATUS_UNSUPPORTED,
-                      "a sequence with extras is resumed whole, without take");
     status = sequence_take(call, record, PROMPT_RESUME, reply, &naming, &job);
     if (status)
         return status;
@@ -412,7 +412,7 @@ int handle_prefetch(struct call *call, wire_reply *reply)
 
 /*
  * The chain goes on behind the last full block: fills @naming with the tail's tokens, what is
- * appended, and the extra of the tail.
+ * appended, and the extras of the blocks that become full.
  */
 static int growth_prepare(struct server *server, const struct session *session,
                           const struct sequence_record *record,
@@ -430,7 +430,7 @@ static int growth_prepare(struct server *server, const struct session *session,
     naming->first_block = num_full;
     naming->num_tokens = naming->num_known + count;
     naming->has_shared = false;
-    naming->num_extras = 0;
+    extras_get(server, record, num_full, num_full + num_blocks(naming), naming);
     if (naming->num_known > 0)
         answer = pool_sequence_tokens(server->pool, name, num_full * block_tokens,
                                       naming->num_known, naming->tokens);
@@ -442,11 +442,6 @@ static int growth_prepare(struct server *server, const struct session *session,
         return status_of_pool(answer);
     if (count > 0) /* an empty field points nowhere */
         memcpy(naming->tokens + naming->num_known, tokens, count * sizeof(uint32_t));
-    if (naming->num_known > 0 && record->end_extras == num_full + 1) {
-        naming->num_extras = 1;
-        naming->extras[0] = (struct key_extra){
-            .block = num_full, .bytes = record->tail_extra, .num_bytes = record->tail_extra_bytes};
-    }
     return STATUS_OK;
 }
 
@@ -497,10 +492,6 @@ int handle_append(struct call *call, wire_reply *reply)
     if (status) {
         job_give(server, job);
         return status;
-    }
-    if (naming->num_extras > 0) { /* the record may change while the namer reads */
-        memcpy(naming->extra_bytes, record->tail_extra, record->tail_extra_bytes);
-        naming->extras[0].bytes = naming->extra_bytes;
     }
     naming->kind = PROMPT_APPEND;
     naming->sequence = wire->sequence;

@@ -39,7 +39,7 @@ struct naming {
     uint64_t sequence;
     uint32_t model;
     pool_payer domain, shared;
-    bool is_raw, is_unfilled, want_table, has_shared, has_extras;
+    bool is_raw, is_unfilled, want_table, has_shared;
     uint64_t take;
     uint64_t deadline_ms;
     /* tokens[0] is the first token of block first_block; the first @num_known are in it already */

@@ -3,8 +3,6 @@
 #include "daemon/prompts.h"
 #include "daemon/server.h"
 
-#include <string.h>
-
 /* ---- the pool's verb, once there are keys --------------------------------------------------- */
 
 /* What the daemon keeps of a new sequence. */
@@ -20,16 +18,10 @@ static int record_make(struct server *server, uint32_t session, const struct nam
     record->root = naming->root;
     record->shared_root = naming->shared_root;
     record->has_shared = naming->has_shared;
-    for (uint32_t i = 0; i < naming->num_extras; i++) {
-        const struct key_extra *extra = &naming->extras[i];
-        record->has_extras = true;
-        record->end_extras = (uint32_t)extra->block + 1;
-        record->is_tail_kept = extra->num_bytes <= SEQUENCE_MAX_EXTRA;
-        if (record->is_tail_kept) {
-            memcpy(record->tail_extra, extra->bytes, extra->num_bytes);
-            record->tail_extra_bytes = (uint8_t)extra->num_bytes;
-        }
-    }
+    record->extras =
+        extras_keep(&server->sequences.extras, owner->tenant, naming->extras, naming->num_extras);
+    if (naming->num_extras > 0)
+        record->end_extras = (uint32_t)naming->extras[naming->num_extras - 1].block + 1;
     return STATUS_OK;
 }
 
@@ -70,7 +62,9 @@ static int allocate(struct server *server, struct waiting *waiting, const struct
                                                .deadline_ms = waiting->deadline_ms};
     const struct pool_name name = {session->pool, naming->sequence};
 
-    if (!share_has(&server->tenants.shares[SHARE_SEQUENCES], session->tenant, 1))
+    if (!share_has(&server->tenants.shares[SHARE_SEQUENCES], session->tenant, 1) ||
+        !extras_have_room(&server->sequences.extras, session->tenant, naming->extras,
+                          naming->num_extras))
         return STATUS_LIMIT;
     int answer = pool_alloc(server->pool, name, &prompt, &options, &waiting->found);
 

@@ -6,7 +6,8 @@
 
 #define NONE UINT32_MAX
 
-int sequences_init(struct sequences *sequences, uint32_t max)
+int sequences_init(struct sequences *sequences, uint32_t max, uint64_t max_extra_bytes,
+                   struct share *share)
 {
     uint32_t size = 1;
 
@@ -25,13 +26,14 @@ int sequences_init(struct sequences *sequences, uint32_t max)
         sequences->records[at].next = sequences->first_free;
         sequences->first_free = at;
     }
-    return 0;
+    return extras_init(&sequences->extras, max_extra_bytes, share);
 }
 
 void sequences_finish(struct sequences *sequences)
 {
     free(sequences->records);
     free(sequences->buckets);
+    extras_finish(&sequences->extras);
 }
 
 static uint32_t *bucket_of(const struct sequences *sequences, uint32_t session, uint64_t id)
@@ -63,8 +65,12 @@ struct sequence_record *sequences_add(struct sequences *sequences, uint32_t *lis
     struct sequence_record *record = &sequences->records[at];
     uint32_t *bucket = bucket_of(sequences, session, id);
     sequences->first_free = record->next;
-    *record = (struct sequence_record){
-        .id = id, .session = session, .next = *list, .before = NONE, .next_hashed = *bucket};
+    *record = (struct sequence_record){.id = id,
+                                       .session = session,
+                                       .next = *list,
+                                       .before = NONE,
+                                       .next_hashed = *bucket,
+                                       .extras = EXTRAS_NONE};
     if (*list != NONE)
         sequences->records[*list].before = at;
     *list = at;
@@ -87,6 +93,7 @@ void sequences_remove(struct sequences *sequences, uint32_t *list, struct sequen
         sequences->records[record->before].next = record->next;
     else
         *list = record->next;
+    extras_give(&sequences->extras, record->extras);
     record->next = sequences->first_free;
     sequences->first_free = at;
     sequences->num_used--;

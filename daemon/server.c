@@ -450,7 +450,8 @@ static int parts_make(struct server *server)
     if (!err)
         err = models_init(&server->models, (uint32_t)config->max_models);
     if (!err)
-        err = sequences_init(&server->sequences, (uint32_t)config->max_sequences);
+        err = sequences_init(&server->sequences, (uint32_t)config->max_sequences,
+                             config->max_extra_bytes, &server->tenants.shares[SHARE_EXTRAS]);
     if (!err)
         err = waiting_init(&server->waitings, max_waiting);
     if (!err)

@@ -65,6 +65,7 @@ const struct setting settings[] = {
     {"max-sequences",       COUNT,    FIXED, AT(max_sequences),       "4096",        1, 1 << 24,  "sequences, preempted ones included"},
     {"max-sequence-blocks", COUNT,    FIXED, AT(max_sequence_blocks), "16384",       1, 1 << 24,  "blocks of one sequence"},
     {"max-tokens",          COUNT,    FIXED, AT(max_tokens),          "16777216",   16, UINT64_C(1) << 40, "tokens of all sequences together"},
+    {"max-extra-bytes",     SIZE,     FIXED, AT(max_extra_bytes),     "64MiB", 64 * KiB, 64 * GiB, "extras of the prompts of all sequences together"},
     {"max-payers",          COUNT,    FIXED, AT(max_payers),          "256",         1, CONFIG_MAX_TENANTS + CONFIG_MAX_DOMAINS, "tenants and shared domains, those that a reload adds included"},
     {"max-models",          COUNT,    FIXED, AT(max_models),          "64",          1, 4096,     "registered models"},
     {"max-arenas",          COUNT,    FIXED, AT(max_arenas),          "512",         1, 65536,    "(domain, model, group) that are ever used"},

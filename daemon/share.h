@@ -26,6 +26,7 @@ enum share_name {
     SHARE_NAMINGS, /* long prompts that are being named */
     SHARE_WAITERS, /* requests that wait for another's fill */
     SHARE_CLAIMS,  /* places in lines (order.h) */
+    SHARE_EXTRAS,  /* chunks of them (extras.h) */
     NUM_SHARES
 };
 

@@ -302,7 +302,9 @@ static int write_begin(struct server *server, enum state_name name)
     state->is_dirty[name] = false;
     state->is_written[name] = true;
     state->num_writes++;
-    state_writer_submit(state->writer, name, bytes, num_bytes);
+    const Kvpool__Wire__CreateDomain *made =
+        name == STATE_DOMAINS ? state->domains[state->num_domains] : NULL;
+    state_writer_submit(state->writer, name, bytes, num_bytes, made ? made->name : NULL);
     return 0;
 }
 

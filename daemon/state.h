@@ -2,10 +2,11 @@
  * daemon/state.h - what outlives the daemon: epochs of Clear, domains that operators made, models.
  *
  * Files `epochs`, `domains` and `models` of the state directory (proto/state.proto); secrets of
- * payers are tenant.c's. A thread writes them. Clear and CreateDomain are made durable first, then
- * carried out, then answered; one such change is under way at a time. Models are answered at once
- * and written behind. A file that is damaged is set aside: then what was cached is of no epoch any
- * more, domains are to be made again, models are registered by their engines.
+ * payers are secret.h's. A thread writes them, and makes the secret of a new domain. Clear and
+ * CreateDomain are made durable first, then carried out, then answered; one such change is under
+ * way at a time. Models are answered at once and written behind. A file that is damaged is set
+ * aside: then what was cached is of no epoch any more, domains are to be made again, models are
+ * registered by their engines.
  */
 #pragma once
 

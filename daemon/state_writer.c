@@ -1,6 +1,8 @@
 /* daemon/state_writer.c - one place a file, one thread that empties them. */
 #include "daemon/state_writer.h"
 
+#include "daemon/config.h"
+#include "daemon/secret.h"
 #include "daemon/state_file.h"
 
 #include <assert.h>
@@ -9,6 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -26,6 +29,7 @@ struct state_writer {
         enum { PLACE_EMPTY, PLACE_SUBMITTED, PLACE_DONE } state;
         void *bytes;
         size_t num_bytes;
+        char secret[CONFIG_MAX_NAME + 1]; /* "": none is asked for */
         int err;
     } places[NUM_STATE_NAMES];
 };
@@ -38,6 +42,17 @@ static struct place *place_next(struct state_writer *writer)
             return &writer->places[at];
     }
     return NULL;
+}
+
+static int place_write(const struct state_writer *writer, const struct place *place)
+{
+    uint8_t secret[KEY_BYTES];
+    int err = place->secret[0] ? secret_get(writer->directory, place->secret, secret) : 0;
+
+    explicit_bzero(secret, sizeof(secret)); /* the owner reads it for itself */
+    return err ? err
+               : state_file_write(writer->directory, state_names[place - writer->places],
+                                  place->bytes, place->num_bytes);
 }
 
 static void *writer_main(void *argument)
@@ -53,8 +68,7 @@ static void *writer_main(void *argument)
         if (!place)
             break;
         pthread_mutex_unlock(&writer->lock); /* the owner leaves a submitted place alone */
-        int err = state_file_write(writer->directory, state_names[place - writer->places],
-                                   place->bytes, place->num_bytes);
+        int err = place_write(writer, place);
         pthread_mutex_lock(&writer->lock);
         place->err = err;
         place->state = PLACE_DONE;
@@ -114,7 +128,7 @@ int state_writer_event_fd(const struct state_writer *writer)
 }
 
 void state_writer_submit(struct state_writer *writer, enum state_name name, void *bytes,
-                         size_t num_bytes)
+                         size_t num_bytes, const char *secret)
 {
     struct place *place = &writer->places[name];
 
@@ -122,6 +136,7 @@ void state_writer_submit(struct state_writer *writer, enum state_name name, void
     assert(place->state == PLACE_EMPTY);
     place->bytes = bytes;
     place->num_bytes = num_bytes;
+    (void)snprintf(place->secret, sizeof(place->secret), "%s", secret ? secret : "");
     place->state = PLACE_SUBMITTED;
     pthread_cond_signal(&writer->wake);
     pthread_mutex_unlock(&writer->lock);

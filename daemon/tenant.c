@@ -2,31 +2,29 @@
 #include "daemon/tenant.h"
 
 #include "daemon/log.h"
+#include "daemon/secret.h"
 #include "daemon/server.h"
 #include "daemon/stats.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static int shares_init(struct server *server)
 {
     const struct config *config = server->config;
-    const uint64_t totals[NUM_SHARES] = {[SHARE_SESSIONS] = config->max_sessions,
-                                         [SHARE_ATTACHED] = config->max_attached,
-                                         [SHARE_MODELS] = config->max_models,
-                                         [SHARE_SEQUENCES] = config->max_sequences,
-                                         [SHARE_STEPS] = config->max_steps,
-                                         [SHARE_PLANS] = STEP_PLANS,
-                                         [SHARE_WAITERS] = config->max_waiters,
-                                         [SHARE_NAMINGS] =
-                                             NAME_MAX_JOBS - 1, /* one is the owner's own */
-                                         [SHARE_CLAIMS] = server->turns.order.max_claims};
+    const uint64_t totals[NUM_SHARES] = {
+        [SHARE_SESSIONS] = config->max_sessions,
+        [SHARE_ATTACHED] = config->max_attached,
+        [SHARE_MODELS] = config->max_models,
+        [SHARE_SEQUENCES] = config->max_sequences,
+        [SHARE_STEPS] = config->max_steps,
+        [SHARE_PLANS] = STEP_PLANS,
+        [SHARE_WAITERS] = config->max_waiters,
+        [SHARE_NAMINGS] = NAME_MAX_JOBS - 1, /* one is the owner's own */
+        [SHARE_CLAIMS] = server->turns.order.max_claims,
+        [SHARE_EXTRAS] = extras_num_chunks(config->max_extra_bytes)};
     int err = 0;
 
     for (int name = 0; name < NUM_SHARES && !err; name++)
@@ -68,63 +66,6 @@ void tenants_finish(struct tenants *tenants)
         share_finish(&tenants->shares[name]);
     free(tenants->payers);
     free(tenants->rights);
-}
-
-/* ---- secrets -------------------------------------------------------------------------------- */
-
-/* A new secret, whole or not at all: written aside, then renamed. */
-static int secret_make(int directory, const char *name, uint8_t *out_secret)
-{
-    char aside[CONFIG_MAX_NAME + 8];
-    uint8_t secret[KEY_BYTES];
-    int err = 0;
-
-    if (getrandom(secret, sizeof(secret), 0) != (ssize_t)sizeof(secret))
-        return -EIO;
-    (void)snprintf(aside, sizeof(aside), ".%s.new", name);
-    int fd = openat(directory, aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return -errno;
-    if (write(fd, secret, sizeof(secret)) != (ssize_t)sizeof(secret) || fsync(fd) < 0)
-        err = errno > 0 ? -errno : -EIO;
-    (void)close(fd);
-    if (!err && renameat(directory, aside, directory, name) < 0)
-        err = -errno;
-    if (err)
-        (void)unlinkat(directory, aside, 0);
-    else
-        memcpy(out_secret, secret, sizeof(secret));
-    explicit_bzero(secret, sizeof(secret));
-    return err;
-}
-
-/* Reads @name's secret; makes it if there is none. -EPERM: others may read it. */
-static int secret_get(const struct server *server, const char *name, uint8_t *out_secret)
-{
-    char path[512];
-    struct stat status;
-    int err = 0;
-
-    (void)snprintf(path, sizeof(path), "%s/secrets", server->config->state_directory);
-    if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return -errno;
-    int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (directory < 0)
-        return -errno;
-    int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) {
-        err = errno == ENOENT ? secret_make(directory, name, out_secret) : -errno;
-    } else {
-        if (fstat(fd, &status) < 0)
-            err = -errno;
-        else if ((status.st_mode & 077) != 0)
-            err = -EPERM;
-        else if (read(fd, out_secret, KEY_BYTES) != KEY_BYTES)
-            err = -EINVAL;
-        (void)close(fd);
-    }
-    (void)close(directory);
-    return err;
 }
 
 /* ---- payers --------------------------------------------------------------------------------- */
@@ -170,7 +111,7 @@ static int payer_create(struct server *server, const char *name, bool is_domain,
     if (tenants->count == tenants->max)
         return POOL_LIMIT;
     struct payer *payer = &tenants->payers[tenants->count];
-    int err = secret_get(server, name, payer->secret);
+    int err = secret_get(server->config->state_directory, name, payer->secret);
     if (err) {
         log_event(LOG_ERROR, "secret_failed", log_text("payer", name), log_error("error", err));
         return err;

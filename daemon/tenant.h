@@ -1,9 +1,9 @@
 /*
  * daemon/tenant.h - who asks, by peer credentials or a token, and who pays: tenants and domains.
  *
- * Each has a secret of 32 random bytes in the state directory (secrets/NAME, mode 0600), made on
- * first use, from which the keys of its blocks are made. Payers are never forgotten while the
- * daemon runs: one that left the configuration has no session any more, and no guarantee.
+ * Each has a secret (secret.h), from which the keys of its blocks are made. Payers are never
+ * forgotten while the daemon runs: one that left the configuration has no session any more, and no
+ * guarantee.
  */
 #pragma once
 

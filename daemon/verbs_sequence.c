@@ -89,49 +89,26 @@ int handle_fork(struct call *call, wire_reply *reply)
     child->root = record->root;
     child->shared_root = record->shared_root;
     child->has_shared = record->has_shared;
-    child->has_extras = record->has_extras;
-    child->is_tail_kept = record->is_tail_kept;
-    child->tail_extra_bytes = record->tail_extra_bytes;
+    child->extras = record->extras;
     child->end_extras = record->end_extras;
-    memcpy(child->tail_extra, record->tail_extra, sizeof(child->tail_extra));
+    extras_share(&server->sequences.extras, child->extras);
     call->waiting->sequence = wire->child;
     call->waiting->want_table = wire->want_table;
     return STATUS_OK;
 }
 
-/*
- * A cut inside a block with an extra would name what fills it again without the extra, so it is
- * refused, unless that extra is still known.
- */
-static bool cut_is_nameable(const struct server *server, const struct sequence_record *record,
-                            const struct pool_sequence_description *described, uint64_t num_tokens)
-{
-    uint32_t block_tokens = server->models.models[described->model].block_tokens;
-    uint64_t position = num_tokens / block_tokens;
-
-    return num_tokens % block_tokens == 0 || position >= record->end_extras ||
-           (record->is_tail_kept && position + 1 == record->end_extras);
-}
-
 int handle_truncate(struct call *call, wire_reply *reply)
 {
     const Kvpool__Wire__Truncate *wire = call->message;
-    struct server *server = call->server;
-    struct pool_sequence_description described;
     struct sequence_record *record;
     int status = sequence_get(call, wire->sequence, &record);
 
+    (void)reply;
     if (status)
         return status;
-    int answer = pool_describe(server->pool, name_of(call, wire->sequence), &described);
-    if (answer)
-        return status_of_pool(answer);
-    if (record->has_extras && !cut_is_nameable(server, record, &described, wire->num_tokens))
-        return refuse(reply, STATUS_UNSUPPORTED,
-                      "a block with an extra is cut at its start or kept whole");
     call->waiting->num_tokens = wire->num_tokens;
     call->waiting->want_table = wire->want_table;
-    return pool_status(call, pool_truncate(server->pool, name_of(call, wire->sequence),
+    return pool_status(call, pool_truncate(call->server->pool, name_of(call, wire->sequence),
                                            wire->num_tokens, cookie_of(call)));
 }
 
@@ -188,22 +165,21 @@ static struct sequence_record *record_of(struct server *server, const struct wai
                : sequences_find(&server->sequences, waiting->session, waiting->sequence);
 }
 
+/* Blocks that are cut off whole are others when they come again: their extras are gone. */
 void settle_truncate(struct server *server, struct waiting *waiting, int status)
 {
     struct pool_sequence_description described;
     struct sequence_record *record = record_of(server, waiting);
 
-    if (status != STATUS_OK || !record || !record->has_extras)
+    if (status != STATUS_OK || !record || record->end_extras == 0)
         return;
     const struct session *session = &server->sessions.sessions[waiting->session];
     if (pool_describe(server->pool, (struct pool_name){session->pool, record->id}, &described))
         return;
     uint32_t block_tokens = server->models.models[described.model].block_tokens;
     uint64_t length = (waiting->num_tokens + block_tokens - 1) / block_tokens;
-    if (record->end_extras > length) {
+    if (record->end_extras > length)
         record->end_extras = (uint32_t)length;
-        record->is_tail_kept = false;
-    }
 }
 
 void settle_release(struct server *server, struct waiting *waiting, int status)

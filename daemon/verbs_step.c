@@ -158,6 +158,32 @@ void steps_abandon_session(struct server *server, struct session *session)
 
 /* ---- step ----------------------------------------------------------------------------------- */
 
+/*
+ * Keys of the blocks that a row's tokens complete: first the @known ones, all that an unfilled
+ * allocation has and that are not complete, whose blocks have keys already; then @count more. Enum
+ * wire_status.
+ */
+static int row_name(struct call *call, const struct sequence_record *record,
+                    const struct pool_sequence_description *described, uint64_t known,
+                    const uint32_t *growth, uint64_t count, uint32_t *inout_keys)
+{
+    struct server *server = call->server;
+    uint32_t block_tokens = server->models.models[described->model].block_tokens;
+    struct key *keys = &server->steps.keys[*inout_keys];
+    uint64_t first = (described->length - known) / block_tokens;
+    uint64_t num_known = described->length / block_tokens - first;
+    int answer =
+        pool_sequence_keys(server->pool, (struct pool_name){call->session->pool, record->id}, first,
+                           num_known, (struct pool_key *)keys);
+
+    if (answer)
+        return status_of_pool(answer);
+    *inout_keys +=
+        (uint32_t)(num_known + (described->length % block_tokens + count) / block_tokens);
+    return prompts_name_growth(server, call->session, record, described, growth, count,
+                               keys + num_known);
+}
+
 /* One row: its keys go behind those of the rows before it. */
 static int row_prepare(struct call *call, const Kvpool__Wire__Row *wire, uint32_t at,
                        uint32_t *inout_keys, uint32_t *out_model)
@@ -182,12 +208,10 @@ static int row_prepare(struct call *call, const Kvpool__Wire__Row *wire, uint32_
     const uint32_t *tokens = (const uint32_t *)(const void *)wire->tokens.data;
     struct key *keys = &steps->keys[*inout_keys];
     if (count > known) {
-        status = prompts_name_growth(server, call->session, record, &described, tokens + known,
-                                     count - known, keys);
+        status =
+            row_name(call, record, &described, known, tokens + known, count - known, inout_keys);
         if (status)
             return status;
-        uint32_t block_tokens = server->models.models[described.model].block_tokens;
-        *inout_keys += (uint32_t)((described.length % block_tokens + count - known) / block_tokens);
     }
     steps->pool_rows[at] = (struct pool_step_row){
         .sequence = wire->sequence,

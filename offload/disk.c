@@ -371,8 +371,6 @@ static void op_end(struct disk *disk, const struct disk_op *op, int status)
 {
     disk->stats.timeouts += status == -ETIMEDOUT;
     disk->stats.cancelled += status == -ECANCELED;
-    if (!op->is_counted) /* one bad I/O is one, however many headers were in it */
-        disk_state_note(disk, status, op->kind != OP_READ);
     disk->granule_ops[op->slot.granule]--;
     if (op->kind == OP_WRITE)
         write_end(disk, op, status);
@@ -411,6 +409,7 @@ static bool op_leave(struct disk *disk, struct disk_op *op, int status)
     op->told_status = status;
     op_unlink(disk, op);
     op_end(disk, op, status);
+    disk_state_note(disk, status, op->kind != OP_READ); /* the lane may be writing is_counted */
     if (op->was_in_kernel && op->kind != OP_READ)
         quarantine(disk, op);
     if (disk->last_told)
@@ -490,6 +489,8 @@ static bool given_back(struct disk *disk, struct disk_op *op, struct disk_comple
         out->status = op->status;
         op_unlink(disk, op);
         op_end(disk, op, op->status);
+        if (!op->is_counted) /* one bad I/O is one, however many headers were in it */
+            disk_state_note(disk, op->status, op->kind != OP_READ);
         return true;
     }
     disk->stats.num_quarantined -= op->was_in_kernel;

@@ -161,7 +161,8 @@ void demote_tick(struct pool *pool, uint64_t passed_ms)
 
 /* ---- ahead of evictions --------------------------------------------------------------------- */
 
-/* Pages that the arena can still get without evicting anything. */
+/* Pages that the arena can still get without evicting anything: what is no whole granule is none.
+ */
 static uint64_t room_of(const struct pool *pool, const struct arena *arena)
 {
     const struct tier *tier = &pool->tiers[arena->tier];
@@ -179,7 +180,7 @@ static uint64_t room_of(const struct pool *pool, const struct arena *arena)
         if (limit < charged + room)
             room = limit > charged ? limit - charged : 0;
     }
-    return room;
+    return room - room % arena->pages;
 }
 
 /* How many of the arena's coldest blocks are to have a copy below now. */

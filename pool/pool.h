@@ -383,9 +383,10 @@ int pool_fork(struct pool *pool, struct pool_name name, uint64_t child);
 
 /*
  * These wait (POOL_PENDING) for attends of an ended step that still run; the reply may then be any
- * answer of theirs. Like fork and publish they see complete tokens only, and are INVALID for an
- * unfilled allocation until all of it is filled (what its steps complete is published at their
- * end).
+ * answer of theirs. Truncate, like append, fork and publish, sees complete tokens only, and is
+ * INVALID for an unfilled allocation until all of it is filled, even one that lacks nothing (what
+ * its steps complete is published at their end). Release and preempt are not: they let go of
+ * whatever is there.
  */
 int pool_truncate(struct pool *pool, struct pool_name name, uint64_t num_tokens, uint64_t cookie);
 int pool_release(struct pool *pool, struct pool_name name, uint64_t cookie);
@@ -393,6 +394,7 @@ int pool_preempt(struct pool *pool, struct pool_name name, uint64_t cookie);
 
 /*
  * An allocation of the sequence's own tokens; @tokens must be what pool_sequence_tokens() gives.
+ * INVALID where there are none: an empty sequence that was preempted can only be released.
  * Waits as pool_alloc() does; undone, the sequence is preempted as before.
  */
 int pool_resume(struct pool *pool, struct pool_name name, const struct pool_tokens *tokens,

@@ -197,16 +197,16 @@ static void the_thread_writes_what_it_is_given(void **state)
     (void)state;
     assert_int_equal(state_writer_create(directory, &writer), 0);
     assert_false(state_writer_reap(writer, &name, &err));
-    state_writer_submit(writer, STATE_EPOCHS, copy_of("one"), 3);
+    state_writer_submit(writer, STATE_EPOCHS, copy_of("one"), 3, NULL);
     assert_int_equal(reap(writer, &err), STATE_EPOCHS);
     assert_int_equal(err, 0);
     file_is("one");
     assert_false(state_writer_reap(writer, &name, &err));
     poller.fd = state_writer_event_fd(writer);
     assert_int_equal(poll(&poller, 1, 0), 0); /* quiet again */
-    state_writer_submit(writer, STATE_EPOCHS, copy_of("two"), 3);
-    state_writer_submit(writer, STATE_DOMAINS, copy_of("three"), 5);
-    state_writer_submit(writer, STATE_MODELS, copy_of("four"), 4);
+    state_writer_submit(writer, STATE_EPOCHS, copy_of("two"), 3, NULL);
+    state_writer_submit(writer, STATE_DOMAINS, copy_of("three"), 5, NULL);
+    state_writer_submit(writer, STATE_MODELS, copy_of("four"), 4, NULL);
     state_writer_destroy(writer); /* what was submitted is written first */
     file_is("two");
     assert_int_equal(access(path_of("domains"), F_OK), 0);
@@ -221,15 +221,41 @@ static void the_thread_tells_what_failed(void **state)
     (void)state;
     assert_int_equal(state_writer_create(directory, &writer), 0);
     assert_int_equal(mkdir(path_of(".epochs.new"), 0700), 0);
-    state_writer_submit(writer, STATE_EPOCHS, copy_of("one"), 3);
+    state_writer_submit(writer, STATE_EPOCHS, copy_of("one"), 3, NULL);
     assert_int_equal(reap(writer, &err), STATE_EPOCHS);
     assert_int_equal(err, -EISDIR);
     assert_int_equal(rmdir(path_of(".epochs.new")), 0);
-    state_writer_submit(writer, STATE_EPOCHS, copy_of("one"), 3);
+    state_writer_submit(writer, STATE_EPOCHS, copy_of("one"), 3, NULL);
     assert_int_equal(reap(writer, &err), STATE_EPOCHS);
     assert_int_equal(err, 0);
     state_writer_destroy(writer);
     state_writer_destroy(NULL);
+}
+
+/* A domain that is in the file has its secret. */
+static void a_secret_is_made_in_front_of_the_file(void **state)
+{
+    struct state_writer *writer;
+    struct stat status;
+    int err = 0;
+
+    (void)state;
+    assert_int_equal(state_writer_create(directory, &writer), 0);
+    state_writer_submit(writer, STATE_DOMAINS, copy_of("one"), 3, "commons");
+    assert_int_equal(reap(writer, &err), STATE_DOMAINS);
+    assert_int_equal(err, 0);
+    assert_int_equal(stat(path_of("secrets/commons"), &status), 0);
+    assert_int_equal(status.st_size, 32);
+    assert_int_equal(access(path_of("domains"), F_OK), 0);
+    assert_int_equal(unlink(path_of("domains")), 0);
+    assert_int_equal(chmod(path_of("secrets/commons"), 0644), 0);
+    state_writer_submit(writer, STATE_DOMAINS, copy_of("one"), 3, "commons");
+    assert_int_equal(reap(writer, &err), STATE_DOMAINS);
+    assert_int_equal(err, -EPERM);
+    assert_int_equal(access(path_of("domains"), F_OK), -1);
+    state_writer_destroy(writer);
+    assert_int_equal(unlink(path_of("secrets/commons")), 0);
+    assert_int_equal(rmdir(path_of("secrets")), 0);
 }
 
 int main(void)
@@ -240,6 +266,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_write_that_fails_leaves_what_was_there, make, unmake),
         cmocka_unit_test_setup_teardown(the_thread_writes_what_it_is_given, make, unmake),
         cmocka_unit_test_setup_teardown(the_thread_tells_what_failed, make, unmake),
+        cmocka_unit_test_setup_teardown(a_secret_is_made_in_front_of_the_file, make, unmake),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

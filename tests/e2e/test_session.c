@@ -185,8 +185,6 @@ static void a_prompt_with_an_extra_has_other_blocks(void **state)
     prompt.num_extras = 0;
     assert_int_equal(kvpool_match(kvpool, &prompt, &result), 0);
     assert_int_equal(result.matched, 16);
-    assert_int_equal(kvpool_truncate(kvpool, 1, 20), KVPOOL_UNSUPPORTED);
-    assert_int_equal(kvpool_truncate(kvpool, 1, 32), 0);
     kvpool_disconnect(kvpool);
 }
 

@@ -178,6 +178,44 @@ static void attend_as_dense(struct kvpool *kvpool)
     free(history);
 }
 
+/* Tokens that an allocation took and others in one step, of two sequences: each block is found. */
+static void a_step_over_the_end_of_an_allocation_names_all_its_blocks(void **state)
+{
+    enum { PROMPT = 100, TAKEN = 52 };
+    struct kvpool *kvpool = engine_connect(*state, NULL, 0);
+    const struct kvpool_allocate_options part = {.unfilled = true, .has_take = true, .take = TAKEN};
+    uint32_t tokens[2][PROMPT];
+    struct kvpool_prompt prompts[2];
+    struct kvpool_row rows[2];
+    uint64_t step;
+
+    for (uint32_t i = 0; i < 2; i++) {
+        tokens_make(tokens[i], PROMPT, 31 + i);
+        prompts[i] = (struct kvpool_prompt){.tokens = tokens[i], .num_tokens = PROMPT};
+        rows[i] = (struct kvpool_row){1 + i, tokens[i], PROMPT};
+        assert_int_equal(kvpool_register_model(kvpool, &small_model, &prompts[i].model, NULL), 0);
+        assert_int_equal(kvpool_allocate(kvpool, 1 + i, &prompts[i], &part, NULL), 0);
+    }
+    assert_int_equal(kvpool_step(kvpool, rows, 2, &step), 0);
+    const struct tensors tensors = tensors_take(kvpool);
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        const struct kvpool_attend attend = {.step = step,
+                                             .layer = layer,
+                                             .dtype = KVPOOL_F32,
+                                             .q_offset = tensors.q_offset,
+                                             .k_offset = tensors.k_offset,
+                                             .v_offset = tensors.v_offset,
+                                             .out_offset = tensors.out_offset};
+        assert_int_equal(kvpool_attend(kvpool, &attend), 0);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        struct kvpool_result result;
+        assert_int_equal(kvpool_match(kvpool, &prompts[i], &result), 0);
+        assert_int_equal(result.matched, 96);
+    }
+    kvpool_disconnect(kvpool);
+}
+
 static void attends_by_ring_give_what_dense_attention_gives(void **state)
 {
     struct kvpool *kvpool = engine_connect(*state, NULL, 0);
@@ -274,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(attends_by_ring_give_what_dense_attention_gives),
         TEST(attends_by_message_give_the_same),
+        TEST(a_step_over_the_end_of_an_allocation_names_all_its_blocks),
         TEST(a_step_is_abandoned_and_refused_in_its_place),
         TEST(large_attends_are_split),
     };

@@ -153,6 +153,21 @@ static void a_preempted_sequence_is_resumed_from_the_cache(void **state)
     assert_int_equal(resume(f, 1), POOL_INVALID);
 }
 
+/* Nothing of it can be allocated: it can be let go of. */
+static void an_empty_sequence_is_preempted_but_not_resumed(void **state)
+{
+    struct fixture *f = *state;
+    const struct pool_name name = {0, 1};
+    const struct pool_alloc_options options = {.take = POOL_TAKE_ALL};
+    const struct pool_tokens none = {0};
+
+    must_alloc(f, 1, 1, 8);
+    assert_int_equal(truncate_to(f, 1, 0, 0), 0);
+    assert_int_equal(preempt(f, 1, 0), 0);
+    assert_int_equal(pool_resume(f->pool, name, &none, &options, &f->found), POOL_INVALID);
+    assert_int_equal(release(f, 1, 0), 0);
+}
+
 static void a_resume_needs_the_sequences_own_tokens(void **state)
 {
     struct fixture *f = *state;
@@ -237,6 +252,7 @@ int main(void)
         pool_test(a_draining_pool_takes_no_new_sequences),
         pool_test(a_first_part_takes_only_its_blocks),
         pool_test(a_preempted_sequence_is_resumed_from_the_cache),
+        pool_test(an_empty_sequence_is_preempted_but_not_resumed),
         pool_test(a_resume_needs_the_sequences_own_tokens),
         pool_test(who_asks_and_for_what_must_exist),
         pool_test(an_allocation_advances_releases_under_way),

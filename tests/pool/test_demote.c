@@ -59,6 +59,22 @@ static void as_many_of_the_coldest_as_pages_are_short_are_copied(void **state)
     assert_int_equal(count_effects(f, POOL_EFFECT_COPY), 1); /* it has its copy */
 }
 
+/* Granules of 5 slots in 3 pages: the 2 pages that are left are no room for a third one. */
+static void pages_that_are_no_whole_granule_are_no_room(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_create_tiers(8, 0, 16, 2);
+    pool_model model = add_model(f, 0, 5, 3);
+
+    assert_int_equal(alloc(f, .id = 1, .model = model, .seed = 1, .count = 40), 0);
+    assert_int_equal(publish(f, 1), 0);
+    assert_int_equal(release(f, 1, 0), 0);
+    advance(f);
+    assert_int_equal(count_effects(f, POOL_EFFECT_COPY), 5); /* the next granule's worth */
+    assert_int_equal(copies_done(f, 0), 5);
+    fixture_destroy(f);
+}
+
 static void evicting_what_has_a_copy_removes_no_key(void **state)
 {
     struct fixture *f = *state;
@@ -472,6 +488,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         tier_test(nothing_is_copied_while_enough_pages_are_left),
         tier_test(as_many_of_the_coldest_as_pages_are_short_are_copied),
+        cmocka_unit_test(pages_that_are_no_whole_granule_are_no_room),
         tier_test(evicting_what_has_a_copy_removes_no_key),
         tier_test(what_a_copy_reads_is_skipped_by_evictions),
         tier_test(a_copy_that_fails_leaves_the_block_where_it_was),

@@ -112,6 +112,18 @@ def test_take_is_so_many_tokens_beyond_the_match(pool: kvpool.Pool, model: kvpoo
     assert pool.allocate(3, prompt(model), take=0).length == 32
 
 
+def test_extras_stay_with_the_sequence(pool: kvpool.Pool, model: kvpool.Model) -> None:
+    pool.register_model(model)
+    images = prompt(model, extras=[kvpool.Extra(0, b"image"), kvpool.Extra(1, b"other" * 40)])
+    pool.allocate(1, images, take=5)
+    pool.append(1, TEXT[5:])
+    pool.truncate(1, 20)
+    pool.append(1, TEXT[20:])
+    pool.publish(1)
+    assert pool.match(images).matched == 32
+    assert pool.match(prompt(model, extras=images.extras[:1])).matched == 16
+
+
 def test_preempted_and_resumed(pool: kvpool.Pool, model: kvpool.Model) -> None:
     cache(pool, model)
     pool.preempt(1)
@@ -119,6 +131,43 @@ def test_preempted_and_resumed(pool: kvpool.Pool, model: kvpool.Model) -> None:
         pool.append(1, [1])
     state = pool.resume(1, unfilled=True, table=True)
     assert (state.matched, state.length, len(state.tables[0].slots)) == (32, 40, 3)
+
+
+def test_empty_is_preempted_but_not_resumed(pool: kvpool.Pool, model: kvpool.Model) -> None:
+    pool.register_model(model)
+    pool.allocate(1, prompt(model, [7]), unfilled=True, take=0)
+    pool.preempt(1)
+    with pytest.raises(kvpool.Invalid, match="no tokens to resume"):
+        pool.resume(1, unfilled=True)
+    pool.release(1)
+
+
+def test_unfilled_until_it_is_said(pool: kvpool.Pool, model: kvpool.Model) -> None:
+    cache(pool, model)
+    assert pool.allocate(2, prompt(model), unfilled=True, take=0).length == 32  # it lacks nothing
+    calls: list[Any] = [
+        lambda: pool.append(2, [1]),
+        lambda: pool.publish(2),
+        lambda: pool.fork(2, 3),
+        lambda: pool.truncate(2, 16),
+    ]
+    for call in calls:
+        with pytest.raises(kvpool.Invalid):
+            call()
+    pool.fill(2)
+    assert pool.append(2, [1]).length == 33
+    pool.allocate(4, prompt(model), unfilled=True)
+    assert pool.read(4, 2).tobytes() == pool.read(1, 2).tobytes()  # what matched is complete
+    with pytest.raises(kvpool.Invalid):
+        pool.read(4, 3)
+    pool.preempt(4)
+    pool.release(4)
+
+
+def test_arenas_are_for_mapped_sessions(pool: kvpool.Pool, model: kvpool.Model) -> None:
+    pool.register_model(model)
+    with pytest.raises(kvpool.Invalid):
+        pool.open_arena(model)
 
 
 def test_released_is_gone(pool: kvpool.Pool, model: kvpool.Model) -> None:
