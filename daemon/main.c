@@ -1,6 +1,7 @@
 /* daemon/main.c - kvpoold: arguments, configuration, the server. */
 #include "daemon/capacity.h"
 #include "daemon/config.h"
+#include "daemon/descriptors.h"
 #include "daemon/fsck.h"
 #include "daemon/hold.h"
 #include "daemon/log.h"
@@ -48,9 +49,26 @@ static int directories_make(const struct config *config)
     return mkdir(config->state_directory, 0700) < 0 && errno != EEXIST ? -errno : 0;
 }
 
+/* Of a session: staging and two eventfds; of a connection: a socket and a pidfd; of an arena: its
+ * file, the read-only one, their table and what is taken over after a restart. */
+static void descriptors_take(const struct config *config)
+{
+    const struct descriptors_need need = {.own = 5 * config->max_sessions +
+                                                 2 * config->max_attached + 4 * config->max_arenas +
+                                                 2 * config->http_connections + 256,
+                                          .peers = 2 * config->max_sessions + 256};
+    uint64_t limit = descriptors_prepare(&need);
+
+    if (limit < need.own + need.peers)
+        log_event(LOG_WARN, "few_descriptors", log_number("limit", limit),
+                  log_number("wanted", need.own + need.peers),
+                  log_text("remedy", "raise LimitNOFILE, or lower max-sessions and max-arenas"));
+}
+
 static int run(struct config *config, const char *path)
 {
     struct server *server;
+    descriptors_take(config);
     int err = directories_make(config);
 
     if (!err)
