@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_JSON_BYTES = 8 << 20 };
+enum { MAX_JSON_BYTES = 8 << 20, MAX_WEIGHT = 1 << 20 };
 
 /* clang-format off */
 static const struct subcommand {
@@ -55,7 +55,7 @@ static const struct subcommand {
 };
 
 #define AT(field) offsetof(struct command_line, field)
-enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_SIZE, OPTION_NUMBER, OPTION_LIST };
+enum option_kind { OPTION_FLAG, OPTION_TEXT, OPTION_SIZE, OPTION_NUMBER, OPTION_WEIGHT, OPTION_LIST };
 
 static const struct option_row {
     const char *name, *argument, *help;
@@ -68,7 +68,7 @@ static const struct option_row {
     {"--token",     "TOKEN",  "a tenant's, for bench", OPTION_TEXT, AT(token), 0},
     {"--guarantee", "SIZE",   "4096, 512MiB, 8GiB ...", OPTION_SIZE, AT(guarantee_bytes), AT(has_guarantee)},
     {"--limit",     "SIZE",   "or none", OPTION_SIZE, AT(limit_bytes), AT(has_limit)},
-    {"--weight",    "N",      "1 to 1048576", OPTION_SIZE, AT(weight), AT(has_weight)},
+    {"--weight",    "N",      "1 to 1048576", OPTION_WEIGHT, AT(weight), AT(has_weight)},
     {"--tier",      "TIER",   "of the host or the disk tier, not of the pool", OPTION_TEXT, AT(tier), 0},
     {"--reader",    "TENANT", "may read the domain; may be repeated", OPTION_LIST, AT(readers), AT(num_readers)},
     {"--filler",    "TENANT", "may fill the domain; may be repeated", OPTION_LIST, AT(fillers), AT(num_fillers)},
@@ -104,8 +104,9 @@ static void help_print(void)
 
 static void subcommand_help_print(const struct subcommand *command)
 {
-    printf("usage: kvpool %s%s%s %s\n\n%s\n", command->name, command->argument ? " " : "",
-           command->argument ? command->argument : "", command->options, command->summary);
+    printf("usage: kvpool %s%s%s%s%s\n\n%s\n", command->name, command->argument ? " " : "",
+           command->argument ? command->argument : "", *command->options ? " " : "",
+           command->options, command->summary);
     if (*command->more)
         printf("\n%s", command->more);
     for (size_t i = NUM_COMMON_OPTIONS; i < COUNT(option_rows); i++) {
@@ -116,6 +117,7 @@ static void subcommand_help_print(const struct subcommand *command)
                    option_rows[i].name, option_rows[i].argument ? option_rows[i].argument : "",
                    option_rows[i].help);
     }
+    puts("\nOptions of every command (--dir, --json, --timeout): kvpool --help");
 }
 
 static bool size_parse(const char *text, uint64_t *out)
@@ -171,6 +173,8 @@ static bool option_apply(const struct option_row *row, const char *text, struct 
         else if (!size_parse(text, &number))
             return false;
     }
+    if (row->kind == OPTION_WEIGHT && (number == 0 || number > MAX_WEIGHT))
+        return false;
     if (row->kind == OPTION_NUMBER) {
         uint32_t narrow = number > UINT32_MAX ? UINT32_MAX : (uint32_t)number;
         memcpy(field, &narrow, sizeof(narrow));
@@ -197,7 +201,7 @@ int command_fail(const struct command_line *line, int status, const char *messag
               line->json ? stdout : stderr);
     }
     fputs(line->json ? "\"}\n" : "\n", line->json ? stdout : stderr);
-    if (status == -EINVAL)
+    if (status == -EINVAL || status == -EMSGSIZE) /* over a cap of the protocol */
         return EXIT_USAGE;
     return status < 0 || status == KVPOOL_DISCONNECTED ? EXIT_UNREACHABLE : EXIT_REFUSED;
 }

@@ -124,6 +124,10 @@ enum config_answer {
  * Reads @path; NULL: the defaults. 0, CONFIG_REFUSED, or a negative errno (also in @out_error) if
  * it cannot be read or there is no memory. @out_error is always written.
  */
+/* Of a tenant or domain: 1 to CONFIG_MAX_NAME of A-Z a-z 0-9 . _ -, no dot first, and not `other`,
+ * which metrics call the rest. */
+bool config_name_is_good(const char *name);
+
 int config_load(const char *path, struct config **out_config, struct config_error *out_error);
 void config_destroy(struct config *config); /* takes NULL */
 

@@ -47,9 +47,14 @@ static void check_orders(struct config_source *source, const struct config *conf
         const struct order *order = &orders[i];
         uint32_t low = line_of(source, order->low), high = line_of(source, order->high);
 
-        if (number_at(config, order->low_offset) > number_at(config, order->high_offset))
+        if (number_at(config, order->low_offset) <= number_at(config, order->high_offset))
+            continue;
+        if (high > 0)
             config_complain(source, low ? low : high, order->low, "expected at most %s (line %u)",
                             order->high, high);
+        else
+            config_complain(source, low, order->low, "expected at most %s (its default)",
+                            order->high);
     }
 }
 

@@ -191,16 +191,19 @@ static int parse_string(const char *text, void *out)
     return 0;
 }
 
-static int parse_name(const char *text, void *out)
+bool config_name_is_good(const char *name)
 {
     static const char allowed[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-    size_t length = strlen(text);
+    size_t length = strlen(name);
 
-    if (length == 0 || length > CONFIG_MAX_NAME || strspn(text, allowed) != length ||
-        strcmp(text, "other") == 0)
-        return -EINVAL;
-    return parse_string(text, out);
+    return length > 0 && length <= CONFIG_MAX_NAME && strspn(name, allowed) == length &&
+           name[0] != '.' && strcmp(name, "other") != 0;
+}
+
+static int parse_name(const char *text, void *out)
+{
+    return config_name_is_good(text) ? parse_string(text, out) : -EINVAL;
 }
 
 static int parse_path(const char *text, void *out)

@@ -6,6 +6,7 @@
  * its queue, which is counted; then it is sent again to everybody else.
  */
 #include "daemon/events.h"
+#include "daemon/descriptors.h"
 #include "daemon/listen.h"
 #include "daemon/stats.h"
 #include "daemon/text.h"
@@ -33,6 +34,7 @@ static const char *const topics[] = {[TOPIC_SNAPSHOT] = "snapshot", [TOPIC_BLOCK
 struct events {
     void *socket;
     char socket_path[128]; /* "" until it is there */
+    int listen_fd;         /* ZeroMQ's, guarded */
     char boot_id[40];
     char *batch; /* [BATCH_BYTES] */
     struct text batch_text;
@@ -77,7 +79,11 @@ static int socket_open(struct events *events, const struct events_options *optio
         return err;
     (void)snprintf(events->socket_path, sizeof(events->socket_path), "%s", options->socket_path);
     (void)snprintf(endpoint, sizeof(endpoint), "ipc://%s", options->socket_path);
-    err = option_set(events->socket, ZMQ_USE_FD, fd);
+    err = descriptors_guard(fd, DESCRIPTORS_OPERATORS);
+    if (!err)
+        events->listen_fd = fd;
+    if (!err)
+        err = option_set(events->socket, ZMQ_USE_FD, fd);
     if (!err && zmq_bind(events->socket, endpoint) < 0)
         err = -errno;
     if (err)
@@ -117,6 +123,7 @@ void events_destroy(struct events *events)
         return;
     if (events->socket)
         (void)zmq_close(events->socket);
+    descriptors_release(events->listen_fd);
     if (events->socket_path[0] != '\0')
         (void)unlink(events->socket_path);
     free(events->batch);

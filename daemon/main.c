@@ -1,6 +1,7 @@
 /* daemon/main.c - kvpoold: arguments, configuration, the server. */
 #include "daemon/capacity.h"
 #include "daemon/config.h"
+#include "daemon/descriptors.h"
 #include "daemon/fsck.h"
 #include "daemon/hold.h"
 #include "daemon/log.h"
@@ -14,8 +15,19 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-static void usage(FILE *out)
+/* What is wrong stands alone: the settings fill screens. */
+static int usage_fail(const char *word)
 {
+    if (word)
+        fprintf(stderr, "kvpoold: there is no command or option %s\n", word);
+    fputs("Try: kvpoold --help\n", stderr);
+    return 2;
+}
+
+static void usage(void)
+{
+    FILE *out = stdout;
+
     fputs("usage: kvpoold [--config FILE] [--check-config | --print-config]\n"
           "       kvpoold capacity ...\n"
           "       kvpoold fsck DIRECTORY ...\n"
@@ -23,6 +35,7 @@ static void usage(FILE *out)
           "  --config FILE    settings, tenants and domains (YAML); without it: the defaults\n"
           "  --check-config   say what is wrong with the file, and exit\n"
           "  --print-config   print the settings as they are, and exit\n"
+          "  --version        print the version, and exit\n"
           "SIGHUP: tenants, domains and quotas are read again. SIGTERM: drain, then exit.\n\n",
           out);
     config_print_help(out);
@@ -43,14 +56,42 @@ static void signals_block(void)
 
 static int directories_make(const struct config *config)
 {
-    if (mkdir(config->run_directory, 0755) < 0 && errno != EEXIST)
-        return -errno;
-    return mkdir(config->state_directory, 0700) < 0 && errno != EEXIST ? -errno : 0;
+    const struct {
+        const char *path;
+        mode_t mode;
+    } rows[] = {{config->run_directory, 0755}, {config->state_directory, 0700}};
+
+    for (size_t at = 0; at < sizeof(rows) / sizeof(rows[0]); at++) {
+        if (mkdir(rows[at].path, rows[at].mode) == 0 || errno == EEXIST)
+            continue;
+        int err = -errno;
+        log_event(LOG_ERROR, "directory_failed", log_text("directory", rows[at].path),
+                  log_error("error", err));
+        return err;
+    }
+    return 0;
+}
+
+/* Of a session: staging and two eventfds; of a connection: a socket and a pidfd; of an arena: its
+ * file, the read-only one, their table and what is taken over after a restart. */
+static void descriptors_take(const struct config *config)
+{
+    const struct descriptors_need need = {.own = 5 * config->max_sessions +
+                                                 2 * config->max_attached + 4 * config->max_arenas +
+                                                 2 * config->http_connections + 256,
+                                          .peers = 2 * config->max_sessions + 256};
+    uint64_t limit = descriptors_prepare(&need);
+
+    if (limit < need.own + need.peers)
+        log_event(LOG_WARN, "few_descriptors", log_number("limit", limit),
+                  log_number("wanted", need.own + need.peers),
+                  log_text("remedy", "raise LimitNOFILE, or lower max-sessions and max-arenas"));
 }
 
 static int run(struct config *config, const char *path)
 {
     struct server *server;
+    descriptors_take(config);
     int err = directories_make(config);
 
     if (!err)
@@ -86,11 +127,10 @@ static const struct {
 int main(int argc, char **argv)
 {
     enum { RUN, CHECK, PRINT } what = RUN;
-    static const struct option options[] = {{"config", required_argument, NULL, 'c'},
-                                            {"check-config", no_argument, NULL, 'C'},
-                                            {"print-config", no_argument, NULL, 'P'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"config", required_argument, NULL, 'c'}, {"check-config", no_argument, NULL, 'C'},
+        {"print-config", no_argument, NULL, 'P'}, {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},      {NULL, 0, NULL, 0}};
     const char *path = NULL;
     struct config *config;
     int option;
@@ -106,11 +146,18 @@ int main(int argc, char **argv)
             what = CHECK;
         } else if (option == 'P') {
             what = PRINT;
+        } else if (option == 'h') {
+            usage();
+            return EXIT_SUCCESS;
+        } else if (option == 'v') {
+            puts("kvpoold " KVPOOL_VERSION);
+            return EXIT_SUCCESS;
         } else {
-            usage(option == 'h' ? stdout : stderr);
-            return option == 'h' ? EXIT_SUCCESS : 2;
+            return usage_fail(NULL); /* getopt_long() said what is wrong */
         }
     }
+    if (optind < argc)
+        return usage_fail(argv[optind]);
     if (load(path, &config))
         return EXIT_FAILURE;
     int status = EXIT_SUCCESS;

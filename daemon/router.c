@@ -1,6 +1,7 @@
 /* daemon/router.c - frames to requests, replies to frames. */
 #include "daemon/router.h"
 
+#include "daemon/descriptors.h"
 #include "daemon/listen.h"
 #include "daemon/log.h"
 #include "daemon/server.h"
@@ -60,25 +61,27 @@ static int socket_open(struct server *server, struct router_socket *socket, bool
 {
     const struct config *config = server->config;
     char endpoint[128];
-    int listen_fd, fd;
+    int fd;
     size_t size = sizeof(fd);
     int err =
         config_socket_path(config, is_operator ? CONFIG_OPERATOR_SOCKET : CONFIG_REQUEST_SOCKET,
                            socket->path, sizeof(socket->path));
 
-    socket->source.fd = -1;
+    socket->source.fd = socket->listen_fd = -1;
     socket->is_operator = is_operator;
     if (err)
         return err;
     err = listen_unix(socket->path, SOCK_STREAM,
                       (mode_t)(is_operator ? config->operator_mode : config->session_mode),
-                      &listen_fd);
+                      &socket->listen_fd);
     if (err)
         return err;
-    socket->zmq = zmq_socket(server->router.context, ZMQ_ROUTER);
+    err = descriptors_guard(socket->listen_fd,
+                            is_operator ? DESCRIPTORS_OPERATORS : DESCRIPTORS_ENGINES);
+    socket->zmq = err ? NULL : zmq_socket(server->router.context, ZMQ_ROUTER);
     if (!socket->zmq) {
-        (void)close(listen_fd);
-        return -errno;
+        (void)close(socket->listen_fd);
+        return err ? err : -errno;
     }
     (void)snprintf(endpoint, sizeof(endpoint), "ipc://%s", socket->path);
     int64_t max_bytes = (int64_t)config->message_bytes;
@@ -86,7 +89,7 @@ static int socket_open(struct server *server, struct router_socket *socket, bool
         option(socket->zmq, ZMQ_SNDHWM, (int)config->credits + QUEUE_MESSAGES) ||
         option(socket->zmq, ZMQ_RCVHWM, queue_messages(config)) ||
         zmq_setsockopt(socket->zmq, ZMQ_MAXMSGSIZE, &max_bytes, sizeof(max_bytes)) ||
-        option(socket->zmq, ZMQ_USE_FD, listen_fd) || zmq_bind(socket->zmq, endpoint) ||
+        option(socket->zmq, ZMQ_USE_FD, socket->listen_fd) || zmq_bind(socket->zmq, endpoint) ||
         zmq_getsockopt(socket->zmq, ZMQ_FD, &fd, &size))
         return -zmq_errno();
     socket->source = (struct source){.fd = fd, .ready = router_ready};
@@ -99,6 +102,7 @@ int router_init(struct server *server)
     struct router *router = &server->router;
 
     router->engines.source.fd = router->operators.source.fd = -1;
+    router->engines.listen_fd = router->operators.listen_fd = -1;
     router->context = zmq_ctx_new();
     router->max_out = WIRE_MAX_REPLY_BYTES;
     router->out = malloc(router->max_out);
@@ -118,6 +122,7 @@ static void socket_close(struct router_socket *socket)
     if (!socket->zmq)
         return;
     (void)zmq_close(socket->zmq);
+    descriptors_release(socket->listen_fd);
     (void)unlink(socket->path);
 }
 

@@ -33,6 +33,7 @@ struct router_queue {
 struct router_socket {
     void *zmq;
     struct source source;
+    int listen_fd; /* ZeroMQ's, guarded */
     bool is_operator, may_have_more;
     char path[108];
 };

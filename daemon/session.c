@@ -487,8 +487,12 @@ static void listener_ready(struct server *server, struct source *source, uint32_
     (void)events;
     for (int i = 0; i < ACCEPT_BATCH; i++) {
         int fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+            source_remove(server, source); /* it would be ready all the time */
+            server->sessions.is_deaf = true;
+        }
         if (fd < 0)
-            return; /* no more; or no descriptor is left: it is tried again */
+            return;
         connection_begin(server, fd);
     }
 }
@@ -497,6 +501,8 @@ void sessions_tick(struct server *server)
 {
     struct sessions *sessions = &server->sessions;
 
+    if (sessions->is_deaf)
+        sessions->is_deaf = source_add(server, &sessions->listener, EPOLLIN) != 0;
     for (uint32_t at = 0; sessions->num_hello > 0 && at < sessions->max_connections; at++) {
         struct connection *connection = &sessions->connections[at];
         if (connection->state == CONNECTION_HELLO &&

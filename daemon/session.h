@@ -103,6 +103,7 @@ struct sessions {
     uint32_t max, max_connections, num_open, num_connections, num_hello;
     uint64_t next_number;
     struct source listener;
+    bool is_deaf; /* no descriptor was left for who came: it is tried again at the next tick */
     struct {
         uint64_t opened, ended, refused, attached, kicked, ended_by_process, silent;
     } counters;

@@ -98,36 +98,37 @@ int handle_set_quota(struct call *call, wire_reply *reply)
         return refuse(reply, STATUS_NOT_FOUND, "no such tenant or domain");
     if (tier == POOL_NUM_TIERS)
         return refuse(reply, STATUS_INVALID, "a tier is device, host or disk");
-    log_event(LOG_NOTICE, "quota", log_text("payer", wire->payer), log_text("tier", wire->tier),
-              log_number("guarantee_bytes", quota.guarantee_bytes),
+    int answer = tier == POOL_TIER_DEVICE ? tenants_set_quota(server, payer, &quota)
+                                          : tenants_set_tier_quota(server, payer, tier, &quota);
+    log_event(LOG_NOTICE, answer ? "quota_refused" : "quota", log_text("payer", wire->payer),
+              log_text("tier", wire->tier), log_number("guarantee_bytes", quota.guarantee_bytes),
               log_number("limit_bytes", quota.limit_bytes), log_number("weight", quota.weight));
-    if (tier != POOL_TIER_DEVICE)
-        return status_of_pool(tenants_set_tier_quota(server, payer, tier, &quota));
-    int answer = tenants_set_quota(server, payer, &quota);
-    if (answer == 0)
+    if (answer)
+        return refuse(reply, (enum wire_status)status_of_pool(answer),
+                      "a guarantee is at most the limit, and all of them at most the pool");
+    if (tier == POOL_TIER_DEVICE)
         state_quota_set(server, wire->payer, &quota);
-    return status_of_pool(answer);
+    return STATUS_OK;
 }
 
 int handle_create_domain(struct call *call, wire_reply *reply)
 {
     const Kvpool__Wire__CreateDomain *wire = call->message;
-    static const char allowed[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    size_t length = strlen(wire->name);
+    const struct tenants *tenants = &call->server->tenants;
 
-    if (length == 0 || length > CONFIG_MAX_NAME || strspn(wire->name, allowed) != length ||
-        wire->name[0] == '.')
-        return refuse(reply, STATUS_INVALID, "a name is 1 to 64 letters, digits, '.', '_' or '-'");
+    if (!config_name_is_good(wire->name))
+        return refuse(reply, STATUS_INVALID,
+                      "a name is 1 to 64 letters, digits, '.', '_' or '-', and not `other`");
     for (size_t i = 0; i < wire->n_readers + wire->n_fillers; i++) {
         const char *name =
             i < wire->n_readers ? wire->readers[i] : wire->fillers[i - wire->n_readers];
-        if (tenants_find(&call->server->tenants, name) == POOL_NONE)
+        pool_payer member = tenants_find(tenants, name);
+        if (member == POOL_NONE || tenants_is_domain(tenants, member))
             return refuse(reply, STATUS_NOT_FOUND, "no such tenant among readers and fillers");
     }
-    if (tenants_find(&call->server->tenants, wire->name) != POOL_NONE)
+    if (tenants_find(tenants, wire->name) != POOL_NONE)
         return STATUS_EXISTS;
-    if (call->server->tenants.count == call->server->tenants.max)
+    if (tenants->count == tenants->max)
         return STATUS_LIMIT;
     return state_create_domain(call, wire, reply);
 }
@@ -203,17 +204,20 @@ static void list_sessions(struct server *server, struct text *out)
 static void list_status(struct server *server, struct text *out)
 {
     struct gpu_memory memory;
+    struct pool_tier_stats pool = {0};
     struct gpu_fallback fallbacks[STATS_MAX_FALLBACKS];
     size_t count = stats_fallbacks(server->stats, fallbacks, ARRAY_SIZE(fallbacks));
 
+    (void)pool_tier_stats(server->pool, POOL_TIER_DEVICE, &pool);
     gpu_device_memory(server->device, &memory);
     text_printf(out, "{\"version\":\"%s\",\"uptime_ms\":%lu", KVPOOL_VERSION,
                 server->now_ms - server->started_ms);
     text_printf(out, ",\"draining\":%s,\"sessions\":%u,\"sequences\":%u",
                 server->is_draining ? "true" : "false", server->sessions.num_open,
                 server->sequences.num_used);
+    /* The device has more: memory that is ahead of those who grow. */
     text_printf(out, ",\"budget_bytes\":%lu,\"charged_bytes\":%lu", memory.budget_bytes,
-                memory.charged_bytes);
+                (pool.pages - pool.uncommitted) * server->config->page_bytes);
     text_printf(out, ",\"populate_bytes\":%lu,\"populated_bytes\":%lu", memory.populate_bytes,
                 memory.populated_bytes);
     text_printf(out, ",\"last_epoch\":%lu", server->state.epochs.last);

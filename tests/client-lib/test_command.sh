@@ -49,6 +49,8 @@ expect 0 'no more' clear --domain a --model m
 expect 0 'ends' shutdown --forget
 expect 0 'is set' quota alice --weight 2
 expect 2 'at least one' quota a
+expect 2 'no value of --weight' quota alice --weight 0
+expect 2 'no value of --weight' quota alice --weight 1048577
 expect 1 'no such tenant' quota nobody --weight 2
 expect 2 'no value' quota a --limit 12Q
 expect 2 'no value' quota a --limit -1
@@ -57,6 +59,7 @@ expect 0 'match, messages' bench --requests 300 --depth 16
 expect 2 '--depth from 1' bench --depth 257
 expect 2 'no command' nonsense
 expect 2 'too many' status twice
+expect 2 EMSGSIZE create-domain "$(printf '%0129d' 0)" # over the cap of a name
 expect 2 'usage'
 expect 0 'usage' --help
 json drain

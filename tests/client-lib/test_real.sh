@@ -46,6 +46,10 @@ expect 0 'me .*tenant' "$kvpool" status
 expect 0 '^kvpoold [0-9.]*, up 00:[0-9:]*, 0 sessions' "$kvpool" status
 expect 0 'me .* [1-9][0-9]* % ' "$kvpool" tenants # of its tokens, so many were found
 expect 0 'example' "$kvpool" models
+expect 0 '^pool 2.0 MiB of 64.0 MiB' "$kvpool" status # a page; what is taken ahead is not in use
+expect 2 'no command or option capcity' "$kvpoold" capcity
+expect 0 '^kvpoold [0-9]' "$kvpoold" --version
+expect 1 'not `other`' "$kvpool" create-domain other # what metrics call the rest
 expect 0 'is there' "$kvpool" create-domain docs --reader you --filler me --limit 16MiB
 expect 1 EXISTS "$kvpool" create-domain docs
 expect 0 'docs .*16.0 MiB' "$kvpool" domains
@@ -54,6 +58,8 @@ expect 0 'me .* 3 ' "$kvpool" tenants
 expect 0 'is set' "$kvpool" quota me --guarantee 4MiB --limit 48MiB
 expect 0 'me .*4.0 MiB .*48.0 MiB .* 3 ' "$kvpool" tenants
 expect 1 NOT_FOUND "$kvpool" quota nobody --weight 3
+expect 1 'at most the pool' "$kvpool" quota me --guarantee 1TiB
+expect 1 'no such tenant' "$kvpool" create-domain more --reader docs
 expect 1 NOT_FOUND "$kvpool" kick ff
 expect 0 SESSION "$kvpool" sessions
 expect 0 'match, messages' "$kvpool" bench --requests 500

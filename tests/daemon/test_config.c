@@ -296,7 +296,7 @@ static void what_is_wrong_together_is_named(void **state)
     REFUSE("pool-bytes: 5MiB\n", ":1: pool-bytes: expected whole pages");
     REFUSE("pool-bytes: 8MiB\n", "watermark-pages: expected less than the 4 pages");
     REFUSE("http-port: 9090\n", ":1: http-port: expected http-token-file beside it");
-    REFUSE("deadline: 1h\n", ":1: deadline: expected at most max-deadline");
+    REFUSE("deadline: 1h\n", ":1: deadline: expected at most max-deadline (its default)");
     REFUSE("disk-directory: /d\n", ":1: disk-directory: expected disk-max-bytes beside it");
     REFUSE("disk-directory: /d\ndisk-max-bytes: 64MiB\n",
            ":2: disk-max-bytes: expected room for one granule of 67108864 bytes");

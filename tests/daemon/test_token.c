@@ -110,6 +110,31 @@ static void a_socket_has_its_mode_whatever_the_umask(void **state)
     directory_remove(&directory, files);
 }
 
+/* Two daemons of one run directory: the second must not take the first one's sockets. */
+static void a_socket_that_somebody_listens_on_stays(void **state)
+{
+    static const int types[] = {SOCK_STREAM, SOCK_SEQPACKET};
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct directory directory;
+    int first, second = -2;
+
+    (void)state;
+    directory_make(&directory);
+    const char *path = directory_name(&directory, "token");
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    assert_int_equal(listen_unix(path, SOCK_STREAM, 0600, &first), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(types); i++)
+        assert_int_equal(listen_unix(path, types[i], 0600, &second), -EADDRINUSE);
+    assert_int_equal(second, -2);
+    int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(client, (struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(close(client), 0);
+    assert_int_equal(close(first), 0);
+    assert_int_equal(listen_unix(path, SOCK_SEQPACKET, 0600, &second), 0); /* its process is gone */
+    assert_int_equal(close(second), 0);
+    directory_remove(&directory, files);
+}
+
 static void a_file_in_the_way_stays(void **state)
 {
     struct directory directory;
@@ -137,6 +162,7 @@ int main(void)
         cmocka_unit_test(what_is_no_file_is_refused),
         cmocka_unit_test(only_the_whole_token_matches),
         cmocka_unit_test(a_socket_has_its_mode_whatever_the_umask),
+        cmocka_unit_test(a_socket_that_somebody_listens_on_stays),
         cmocka_unit_test(a_file_in_the_way_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

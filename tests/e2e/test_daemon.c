@@ -58,6 +58,40 @@ static void one_daemon_a_state_directory(void **state)
     daemon_finish(&daemon);
 }
 
+static void one_daemon_a_run_directory(void **state)
+{
+    struct daemon daemon;
+    char config[128], text[256], other[128];
+    int status;
+
+    (void)state;
+    daemon_start(&daemon, "pool-bytes: 16MiB\nkeep: none\n");
+    (void)snprintf(other, sizeof(other), "%s/other", daemon.dir);
+    (void)snprintf(config, sizeof(config), "%s/other.yaml", daemon.dir);
+    (void)snprintf(text, sizeof(text), "run-directory: %s/run\nstate-directory: %s\n", daemon.dir,
+                   other);
+    FILE *file = fopen(config, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0 && fputs("pool-bytes: 16MiB\nkeep: none\n", file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)alarm(20); /* one that starts must not run for ever */
+        execl(getenv("KVPOOLD"), "kvpoold", "--config", config, (char *)NULL);
+        _exit(127);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), EXIT_FAILURE);
+    struct kvpool *kvpool = engine_connect(&daemon, NULL, 0); /* its sockets are its own still */
+    assert_non_null(kvpool);
+    kvpool_disconnect(kvpool);
+    struct kvpool *operator= operator_connect(&daemon);
+    assert_non_null(operator);
+    kvpool_disconnect(operator);
+    daemon_finish(&daemon);
+}
+
 static void secrets_are_kept_and_only_for_their_owner(void **state)
 {
     struct daemon daemon;
@@ -283,6 +317,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_answers_soon_whatever_the_pools_size),
         cmocka_unit_test(one_daemon_a_state_directory),
+        cmocka_unit_test(one_daemon_a_run_directory),
         cmocka_unit_test(secrets_are_kept_and_only_for_their_owner),
         cmocka_unit_test(sigterm_waits_for_sequences_but_not_forever),
         cmocka_unit_test(a_second_sigterm_does_not_wait),
