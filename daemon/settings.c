@@ -92,7 +92,7 @@ const struct setting settings[] = {
 
     {"http",                BOOL,     FIXED, AT(http),                "true",        0, 1,        "/metrics, /stats.json, /healthz and /readyz on http.sock in the run directory"},
     {"http-port",           COUNT,    FIXED, AT(http_port),           "0",           0, 65535,    "the same on this port of 127.0.0.1, with a token; 0: not"},
-    {"http-token-file",     PATH,     FIXED, AT(http_token_file),     "",            0, 256,      "one line, 16 to 128 bytes, not readable by others: `Authorization: Bearer` of the port"},
+    {"http-token-file",     PATH,     FIXED, AT(http_token_file),     "",            0, 256,      "one line, 16 to 128 bytes of printable ASCII without spaces, not readable by others: `Authorization: Bearer` of the port"},
     {"http-connections",    COUNT,    FIXED, AT(http_connections),    "32",          1, 1024,     "open connections, on the socket and on the port each"},
     {"stats",               DURATION, FIXED, AT(stats_ms),            "1s",        100, 60000,    "between two snapshots"},
     {"event-queue",         COUNT,    FIXED, AT(event_queue),         "1000",        1, 1000000,  "messages kept for a slow subscriber of the stats socket"},

@@ -12,7 +12,7 @@ static bool is_space(uint8_t byte)
     return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n';
 }
 
-/* Cuts white space at both ends; what is left is printable, or no token. */
+/* Cuts white space at both ends; what is left is printable and has none, or is no token. */
 static int token_parse(const uint8_t *bytes, size_t num_bytes, struct token *out_token)
 {
     while (num_bytes > 0 && is_space(bytes[num_bytes - 1]))
@@ -63,7 +63,7 @@ const char *token_text(int result)
     case 0:
         return "read";
     case TOKEN_INVALID:
-        return "expected a file of one line, 16 to 128 printable bytes";
+        return "expected a file of one line, 16 to 128 bytes of printable ASCII without spaces";
     case TOKEN_EXPOSED:
         return "others may read or write it: chmod o-rw";
     default:

@@ -13,7 +13,7 @@ struct token {
 };
 
 enum token_answer {
-    TOKEN_INVALID = 1, /* not one line of 16 to 128 printable bytes */
+    TOKEN_INVALID = 1, /* not one line of 16 to 128 bytes of printable ASCII without spaces */
     TOKEN_EXPOSED      /* others than owner and group may read or write the file */
 };
 

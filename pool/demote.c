@@ -8,6 +8,10 @@
  *
  * What may not be stored now for want of a slot, or by a cap, stays where it is, and the cursor
  * with it; if it is evicted before it can be, that is counted, and nobody waited.
+ *
+ * What a copy reads cannot be evicted. So that a slow disk costs misses and never NO_BLOCKS, no
+ * more than half of a tier is read by stores at a time, however small it is and however many arenas
+ * have blocks in it.
  */
 #include "pool/demote.h"
 
@@ -15,7 +19,7 @@
 #include "pool/plan.h"
 #include "pool/transfer.h"
 
-enum { MAX_ARENAS_A_CALL = 64 };
+enum { MAX_ARENAS_A_CALL = 64, PAGE_PARTS = 1 << 16 };
 
 enum store_result { STORE_BEGUN, STORE_NOT_NEEDED, STORE_NOT_NOW };
 
@@ -59,14 +63,33 @@ static uint64_t block_bytes(const struct pool *pool, const struct arena *arena)
     return pool->models[shelf->model].shape.groups[arena->group].block_bytes;
 }
 
-/* The cap that is in the way of one more block of the arena, or POOL_NUM_SKIPS. */
-static enum pool_skip cap_reached(const struct pool *pool, const struct arena *below)
+/* What a block takes of its tier, in pages x PAGE_PARTS. */
+static uint64_t share_of(const struct arena *arena)
+{
+    return (uint64_t)arena->pages * PAGE_PARTS / arena->slots;
+}
+
+/* Whether one more block of the arena is more than stores may read of its tier; one always may. */
+static bool is_read_enough(const struct pool *pool, const struct arena *arena)
+{
+    const struct tier *tier = &pool->tiers[arena->tier];
+    uint64_t pages = 0;
+
+    for (uint32_t device = tier->first_device; device < tier->end_device; device++)
+        pages += pool->devices[device].pages;
+    return tier->being_read > 0 && tier->being_read + share_of(arena) > pages * PAGE_PARTS / 2;
+}
+
+/* The cap that is in the way of one more block of @arena in @below, or POOL_NUM_SKIPS. */
+static enum pool_skip cap_reached(const struct pool *pool, const struct arena *arena,
+                                  const struct arena *below)
 {
     const struct pool_tier_config *config = &pool->config.tiers[below->tier];
     const struct tier *tier = &pool->tiers[below->tier];
 
     /* Half of the transfers are left to verbs, which wait for theirs. */
     if (records_left(&pool->transfer_pool) <= pool->transfer_pool.capacity / 2 ||
+        is_read_enough(pool, arena) ||
         (config->max_store_bytes > 0 && tier->store_bytes > 0 &&
          tier->store_bytes + block_bytes(pool, below) > config->max_store_bytes))
         return POOL_SKIP_BUSY;
@@ -87,7 +110,7 @@ void count_skipped(struct pool *pool, uint32_t id)
     enum pool_skip skip = POOL_SKIP_OFF;
     if (below == NONE && !is_off)
         return; /* it is in the last tier */
-    if (below != NONE && (skip = cap_reached(pool, &pool->arenas[below])) == POOL_NUM_SKIPS)
+    if (below != NONE && (skip = cap_reached(pool, arena, &pool->arenas[below])) == POOL_NUM_SKIPS)
         skip = pool->arenas[below].is_full ? POOL_SKIP_FULL : POOL_SKIP_LATE;
     pool->tiers[arena->tier].skipped[skip]++;
 }
@@ -107,7 +130,7 @@ static enum store_result store(struct pool *pool, uint32_t from)
     if (below == NONE)
         return is_off ? STORE_NOT_NOW : STORE_NOT_NEEDED;
     if (pool->slots[from].num_readers == MAX_READERS ||
-        cap_reached(pool, &pool->arenas[below]) != POOL_NUM_SKIPS)
+        cap_reached(pool, arena, &pool->arenas[below]) != POOL_NUM_SKIPS)
         return STORE_NOT_NOW;
     const struct want want = {below, 1};
     pool->arenas[below].is_full =
@@ -120,6 +143,7 @@ static enum store_result store(struct pool *pool, uint32_t from)
     tier->stores_started++;
     tier->store_bytes += bytes;
     tier->store_credit -= (int64_t)(bytes * 1000);
+    arena_tier(pool, arena)->being_read += share_of(arena);
     place_attach(pool, block, pool->fresh[0]);
     transfer_move(pool, from, pool->fresh[0], TRANSFER_DEMOTE);
     return STORE_BEGUN;
@@ -137,6 +161,8 @@ void demote_ended(struct pool *pool, const struct transfer *transfer, int error)
     struct tier *tier = arena_tier(pool, arena);
 
     tier->store_bytes -= block_bytes(pool, arena);
+    arena_tier(pool, slot_arena(pool, transfer->from))->being_read -=
+        share_of(slot_arena(pool, transfer->from));
     tier->stores_done += error == 0;
     tier->stores_failed += error != 0;
     place_arrived(pool, transfer->to, error == 0);

@@ -588,7 +588,7 @@ size_t pool_stats(const struct pool *pool, struct pool_stat *out, size_t max);
 /* Why a block that is to be stored was evicted without a copy below. */
 enum pool_skip {
     POOL_SKIP_OFF,  /* no tier below was on */
-    POOL_SKIP_BUSY, /* max_store_bytes, or max_transfers */
+    POOL_SKIP_BUSY, /* max_store_bytes, max_transfers, or half of the tier is being read */
     POOL_SKIP_RATE, /* store_bytes_per_s */
     POOL_SKIP_FULL, /* the tier below had no slot for it (a limit, a guarantee) */
     POOL_SKIP_LATE, /* it was evicted before its turn came, or before its copy ended */

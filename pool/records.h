@@ -174,6 +174,7 @@ struct tier {
     bool has_mixed_pages;          /* they are not */
     uint64_t total_weight;         /* of all payers */
     uint64_t store_bytes;          /* being stored there */
+    uint64_t being_read;           /* of its memory, what stores below read: see share_of() */
     int64_t store_credit;          /* bytes x 1000 that may be stored now */
     uint64_t stores_started, stores_done, stores_failed;
     uint64_t promotions_started, promotions_done, promotions_failed;

@@ -35,6 +35,9 @@ static void a_token_is_one_line(void **state)
     assert_int_equal(read_text("0123456789abcdef\n0123456789abcdef\n", 0600, &token),
                      TOKEN_INVALID);
     assert_int_equal(read_text("0123456789abcdef\x01", 0600, &token), TOKEN_INVALID);
+    assert_int_equal(read_text("0123456789 abcdef", 0600, &token), TOKEN_INVALID);
+    assert_int_equal(read_text("0123456789\tabcdef", 0600, &token), TOKEN_INVALID);
+    assert_int_equal(read_text("0123456789abcde~", 0600, &token), 0);
 }
 
 static void a_token_that_others_may_read_is_refused(void **state)

@@ -1,12 +1,16 @@
 """A chat in a terminal. Start it twice: the second one finds the beginning computed.
 
-`kvpool status` and `kvpool sessions` show both. An empty line or the end of input leaves.
+`kvpool status` and `kvpool sessions` show both. An empty line, the end of input or Ctrl-C leaves.
 """
 
+import itertools
 import sys
 import time
 
+import kvpool
+
 from . import facts, packages
+from .cache import Gone, NoRoom
 from .dense import LocalCache
 from .engine import Engine
 from .model import load
@@ -15,14 +19,34 @@ from .worker import connect
 CHUNK = 64  # small, so that the bar moves
 
 
+def step(engine):
+    """One pass, as soon as there is a daemon."""
+    for attempt in itertools.count():
+        try:
+            return engine.step()
+        except kvpool.Disconnected:
+            if attempt == 0:
+                print("\n  [the daemon is gone: waiting for the next one]", flush=True)
+            time.sleep(1)
+
+
 def prefill(engine, sequence):
     """Steps until the first token of the answer, with a bar."""
     bar = packages.Progress("reading", len(sequence.tokens))
     while not sequence.new:
         before = sequence.done
-        engine.step()
+        if sequence in engine.waiting and is_read_elsewhere(engine, sequence):
+            bar.say("another engine reads the same just now: waiting ...")
+        step(engine)
         bar.add(sequence.done - before)
     bar.close()
+
+
+def is_read_elsewhere(engine, sequence):
+    try:
+        return engine.cache.is_arriving(sequence.tokens, False)
+    except Gone:
+        return False
 
 
 def answer(engine, sequence):
@@ -39,7 +63,7 @@ def answer(engine, sequence):
         shown = len(sequence.new)
         if sequence.is_finished:
             break
-        engine.step()
+        step(engine)
     print(decode(None), end="")
     seconds = time.perf_counter() - start - first
     reused = had if had is not None else sequence.cached
@@ -54,26 +78,39 @@ def main(arguments):
     except packages.Unavailable as why:
         print(f"{why}\nA tiny random model instead: it says nothing sensible.")
         model = load("tiny-llama")
-    cache = (LocalCache(model) if arguments.local else
-             connect(model, arguments.dir, arguments.token, arguments.dtype, patience=5))
-    engine = Engine(model, cache, chunk=CHUNK)
-    asks = sys.stdin.isatty()
+    try:
+        cache = (LocalCache(model) if arguments.local else
+                 connect(model, arguments.dir, arguments.token, arguments.dtype, patience=5))
+        talk(Engine(model, cache, chunk=CHUNK))
+    except kvpool.KvpoolError as error:
+        raise SystemExit(f"chat: {error}") from None
+    except KeyboardInterrupt:
+        print()
+    return 0
+
+
+def talk(engine):
+    tokeniser, sequence, asks = engine.model.tokeniser, None, sys.stdin.isatty()
     print("The guide of the Alder Bay Harbour Museum answers: ask about tickets, ships, the cat ...\n")
-    sequence = None
     while True:
         if asks:
             print("> ", end="", flush=True)
         question = sys.stdin.readline().strip()
         if not question:
-            return 0
+            return
         if not asks:
             print(f"> {question}")
         if sequence is None:
-            sequence = engine.add(model.tokeniser.chat(facts.messages(question)), 64)
+            sequence = engine.add(tokeniser.chat(facts.messages(question)), 64)
         else:
-            engine.extend(sequence, model.tokeniser.next_turn(question, sequence.finish == "stop"), 64)
-        answer(engine, sequence)
-        if len(sequence.tokens) > model.max_tokens - 512:
-            print("  [the conversation is as long as this model can: it begins anew]")
+            engine.extend(sequence, tokeniser.next_turn(question, sequence.finish == "stop"), 64)
+        is_over = len(sequence.tokens) > engine.model.max_tokens - 512
+        try:
+            answer(engine, sequence)
+        except NoRoom as error:
+            print(f"\n  [no room in the pool: {error}]")
+            is_over = True
+        if is_over:
+            print("  [the conversation ends here; the next question begins another]\n")
             engine.release(sequence)
             sequence = None

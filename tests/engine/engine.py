@@ -94,10 +94,10 @@ class Engine:
         self.waiting.append(sequence)
 
     def release(self, sequence):
-        self._tell("close", sequence)
         self.running.remove(sequence)
         if sequence in self.waiting:
             self.waiting.remove(sequence)
+        self._tell("close", sequence)
 
     def run(self, *sequences):
         """Steps until these are finished; returns what each was given."""

@@ -68,6 +68,12 @@ class Progress:
             sys.stderr.write(f"\r{self.label:<24} [{bar:<30}] {100 * part:3.0f} %")
             sys.stderr.flush()
 
+    def say(self, text):
+        """In its place, until it moves again."""
+        if self.is_on:
+            sys.stderr.write(f"\r{text:<66}")
+            sys.stderr.flush()
+
     def close(self):
         if self.is_on:
             sys.stderr.write("\r" + " " * 66 + "\r")

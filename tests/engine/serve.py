@@ -7,6 +7,7 @@ what the daemon had. Where the pool has no room for a prompt the answer is 503.
 """
 
 import asyncio
+import contextlib
 import json
 import queue
 import socket
@@ -15,6 +16,7 @@ import time
 import uuid
 from dataclasses import dataclass
 
+import kvpool
 import uvicorn
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, StreamingResponse
@@ -60,9 +62,9 @@ class EngineThread(threading.Thread):
         while True:
             while not self.requests or not self.arrivals.empty():
                 self._join(self.arrivals.get())
-            for request in [r for r in self.requests.values() if r.is_cancelled]:
-                self._end(request, None)
             try:
+                for request in [r for r in self.requests.values() if r.is_cancelled]:
+                    self._end(request, None)
                 for sequence in self.engine.step():
                     self._progress(self.requests[sequence])
             except NoRoom as error:
@@ -86,7 +88,8 @@ class EngineThread(threading.Thread):
 
     def _end(self, request, news):
         del self.requests[request.sequence]
-        self.engine.release(request.sequence)
+        with contextlib.suppress(kvpool.KvpoolError):  # no daemon, and nothing that it holds
+            self.engine.release(request.sequence)
         request.tell(news)
 
 
@@ -113,7 +116,7 @@ class Server:
         prompt = words.get("prompt")
         if isinstance(prompt, str):
             prompt = self.model.tokeniser.text(prompt)
-        return await self.answer(words, prompt, words.get("max_tokens", 16), TextForm)
+        return await self.answer(words, prompt, given(words, 16, "max_tokens"), TextForm)
 
     async def chat(self, request):
         words = await self.words(request)
@@ -121,8 +124,9 @@ class Server:
         if not (isinstance(turns, list) and turns and all(map(is_turn, turns))):
             raise Refused(400, "messages: wanted turns of role (system, user, assistant) and "
                                "content, a text")
-        tokens = self.model.tokeniser.chat(turns)
-        limit = words.get("max_completion_tokens") or words.get("max_tokens") or 256
+        tokens = self.model.tokeniser.chat([
+            {"role": ROLES[turn["role"]], "content": text_of(turn["content"])} for turn in turns])
+        limit = given(words, 256, "max_completion_tokens", "max_tokens")
         return await self.answer(words, tokens, limit, ChatForm)
 
     async def words(self, request):
@@ -132,7 +136,7 @@ class Server:
             words = None
         if not isinstance(words, dict):
             raise Refused(400, "the body is no JSON object")
-        if words.get("n", 1) != 1:
+        if given(words, 1, "n") != 1:
             raise Refused(400, "n: one choice an answer here, the best one")
         return words
 
@@ -246,9 +250,26 @@ class Reading:
         yield "data: [DONE]\n\n"
 
 
+ROLES = {role: role for role in ("system", "user", "assistant")} | {"developer": "system"}
+
+
+def given(words, default, *keys):
+    """The first of the keys that is there, and not null."""
+    return next((words[key] for key in keys if words.get(key) is not None), default)
+
+
+def text_of(content):
+    """Of a turn: a text, or parts of type text. None: it is something else."""
+    if isinstance(content, list) and all(
+            isinstance(part, dict) and part.get("type") == "text" and
+            isinstance(part.get("text"), str) for part in content):
+        return "".join(part["text"] for part in content)
+    return content if isinstance(content, str) else None
+
+
 def is_turn(turn):
-    return (isinstance(turn, dict) and turn.get("role") in ("system", "user", "assistant") and
-            isinstance(turn.get("content"), str))
+    return (isinstance(turn, dict) and turn.get("role") in list(ROLES) and
+            text_of(turn.get("content")) is not None)
 
 
 def event(part):

@@ -4,6 +4,7 @@ First over the dense cache, which writes down each token and its logits; then ov
 told the same tokens and must have chosen them itself, with logits within a bound.
 """
 
+import functools
 import itertools
 from dataclasses import dataclass, field
 
@@ -17,23 +18,22 @@ from engine.engine import Engine
 BOUNDS = {"f32": 1e-3, "f16": 3e-2, "bf16": 3e-1}
 
 
-@dataclass
+@dataclass(eq=False)
 class Trace:
     """What the dense cache said: each token that was chosen, and the logits it was chosen by."""
     tokens: list = field(default_factory=list)
     logits: list = field(default_factory=list)
-    worst: float = 0.0
-    ties: int = 0
 
 
 class Player:
-    """@trace None: this one writes it. @bound, @may_tie: how another one is compared with it."""
+    """@trace None: this one writes it. @bounds, of each token's logits, and @may_tie: how another one
+    is compared with it; errors are how far off it was."""
 
-    def __init__(self, model, cache, trace=None, bound=0.0, may_tie=False, disturb=None, **options):
+    def __init__(self, model, cache, trace=None, bounds=(), may_tie=False, disturb=None, **options):
         self.engine = Engine(model, cache, **options)
         self.is_first, self.trace = trace is None, trace or Trace()
-        self.bound, self.may_tie, self.disturb = bound, may_tie, disturb or (lambda: None)
-        self.at, self.sequences = 0, {}
+        self.bounds, self.may_tie, self.disturb = bounds, may_tie, disturb or (lambda: None)
+        self.sequences, self.errors = {}, []
 
     def add(self, label, tokens):
         self.sequences[label] = self.engine.add(tokens, max_new=0)
@@ -52,15 +52,12 @@ class Player:
             self.trace.tokens.append(best)
             self.trace.logits.append(logits)
             return best
-        wanted, dense = self.trace.tokens[self.at], self.trace.logits[self.at]
-        self.at += 1
-        error = float(np.abs(logits - dense).max())
-        self.trace.worst = max(self.trace.worst, error)
-        assert error <= self.bound, f"logits {self.at} differ by {error}"
-        if best != wanted:
-            assert self.may_tie and dense[wanted] - dense[best] < 2 * self.bound, \
-                f"token {self.at} is {best}, not {wanted}"
-            self.trace.ties += 1
+        at = len(self.errors)
+        wanted, dense, bound = self.trace.tokens[at], self.trace.logits[at], self.bounds[at]
+        self.errors.append(float(np.abs(logits - dense).max()))
+        assert self.errors[at] <= bound, f"logits {at} differ by {self.errors[at]}, not {bound}"
+        assert best == wanted or self.may_tie and dense[wanted] - dense[best] < 2 * bound, \
+            f"token {at} is {best}, not {wanted}"
         return wanted
 
     def fork(self, parent, child, tokens):
@@ -131,22 +128,30 @@ def trace_of(model, script, **options):
     return player.trace
 
 
+@functools.cache
 def noise_of(model, trace, script, dtype):
-    """How far off a dense cache of @dtype is. Texts that are cut together as here are not what a model
-    has learnt: 16 bits of K and V can cost a little more than BOUNDS, and which way each value is
-    rounded depends on the last bit of a sum, so that two caches differ as much from each other."""
-    trace.worst = 0.0
-    script(Player(model, LocalCache(model, dtype), trace, float("inf"), True))
-    return trace.worst
+    """How far off dense caches of @dtype are, for each token. Which way a value is rounded depends on
+    the last bit of a sum, and that on how many rows went through at once: two dense caches that read
+    the same text in other chunks differ as much from each other as from one that does not round."""
+    players = [Player(model, LocalCache(model, dtype), trace, [np.inf] * len(trace.tokens), True,
+                      chunk=chunk) for chunk in (256, 64)]
+    for player in players:
+        script(player)
+    return np.max([player.errors for player in players], axis=0)
 
 
 def compare(model, cache, trace, script, dtype, **options):
-    """Plays the script over @cache beside @trace; returns the player, with what was found."""
-    bound, may_tie = BOUNDS[dtype], dtype != "f32"
-    if may_tie and not model.name.startswith("tiny"):
-        bound = max(bound, 2 * noise_of(model, trace, script, dtype))
-    player = Player(model, cache, trace, bound, may_tie, **options)
-    trace.worst, trace.ties = 0.0, 0
+    """Plays the script over @cache beside @trace; returns the player, with what was found.
+
+    All logits are within BOUNDS, but of a real model with 16 bits a few may be twice as far off as
+    those of a dense cache of 16 bits. (What is asked of both for the same q, k and v gives the same:
+    test_rounding.py.)"""
+    is_exact = dtype == "f32"
+    bounds = np.full(len(trace.tokens), BOUNDS[dtype])
+    if not is_exact and not model.name.startswith("tiny"):
+        bounds = np.maximum(bounds, 2 * noise_of(model, trace, script, dtype))
+    player = Player(model, cache, trace, bounds, not is_exact, **options)
     script(player)
-    assert player.at == len(trace.tokens)
+    assert len(player.errors) == len(trace.tokens)
+    assert np.mean(np.array(player.errors) > BOUNDS[dtype]) <= 0.05
     return player

@@ -144,6 +144,34 @@ def test_bad_messages(clients):
         clients[0].chat.completions.create(model="any", messages=[{"role": "king", "content": "x"}])
 
 
+def test_what_clients_send_as_well(clients):
+    """A text in parts, a developer's turn, nulls: the same as without."""
+    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]
+    others = [{"role": "developer", "content": [{"type": "text", "text": "Be "},
+                                                {"type": "text", "text": "brief."}]}, turns[1]]
+    one = clients[0].chat.completions.create(model="any", messages=turns, max_tokens=5)
+    two = clients[0].chat.completions.create(model="any", messages=others, max_tokens=None, n=None,
+                                             max_completion_tokens=5, stop=None)
+    assert one.choices == two.choices and one.usage.prompt_tokens == two.usage.prompt_tokens
+    image = [{"type": "image_url", "image_url": {"url": "data:"}}]
+    for words in ({"messages": [{"role": "user", "content": image}]}, {"max_tokens": 0}):
+        with pytest.raises(openai.BadRequestError):
+            clients[0].chat.completions.create(**{"model": "any", "messages": turns} | words)
+
+
+def test_without_a_daemon_clients_are_told():
+    with Daemon() as daemon, serving(daemon, "tiny-llama") as client:
+        stream = client.completions.create(model="any", prompt="x", max_tokens=8000, stream=True)
+        next(iter(stream))
+        daemon.stop(9)
+        stream.close()  # while nobody can be told to let go of it
+        for _ in range(2):
+            with pytest.raises(openai.InternalServerError):
+                client.completions.create(model="any", prompt="y", max_tokens=2)
+        daemon.start()
+        assert client.completions.create(model="any", prompt="x", max_tokens=2).choices
+
+
 def test_a_prompt_that_the_pool_cannot_hold():
     with Daemon(pool_bytes="1MiB") as small, serving(small, "tiny-llama") as client:
         with pytest.raises(openai.InternalServerError) as caught:

@@ -162,7 +162,7 @@ static void a_session_can_store_all_it_publishes_or_none(void **state)
     (void)state;
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct fixture *f = fixture_create_tiers(3, 0, 8, 3);
+        struct fixture *f = fixture_create_tiers(4, 0, 8, 4);
         assert_int_equal(pool_session_set_store(f->pool, 0, rows[i].store), 0);
         must_alloc(f, 1, 1, 4);
         assert_int_equal(append(f, 1, 1, 4, 0), 0);
@@ -353,6 +353,31 @@ static void max_store_bytes_bounds_what_is_under_way(void **state)
     fixture_destroy(f);
 }
 
+/* A disk that is slow, or stuck, costs misses: half of what is cached can go at any time. */
+static void of_a_tier_no_more_than_half_is_read_at_a_time(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_create_tiers(8, 0, 16, 3);
+
+    /* 8 blocks of three models: each arena has fewer than the 3 that are to be copied ahead. */
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(i > 0 ? add_model(f, 0, 1, 1) : 0, i);
+        assert_int_equal(alloc(f, .id = 1 + i, .model = i, .seed = 1, .count = i > 0 ? 12 : 8), 0);
+        assert_int_equal(publish(f, 1 + i), 0);
+    }
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(release(f, 1 + i, 0), 0);
+    advance(f);
+    advance(f);
+    assert_int_equal(count_effects(f, POOL_EFFECT_COPY), 4);
+    assert_int_equal(alloc(f, .id = 4, .seed = 2, .count = 16), 0);
+    assert_int_equal(tier_stats(f, POOL_TIER_DEVICE).skipped[POOL_SKIP_BUSY], 4);
+    assert_int_equal(alloc(f, .id = 5, .seed = 3, .count = 4), POOL_NO_BLOCKS);
+    assert_int_equal(copy_done(f, 3, -EIO), 0); /* one that failed is read no more, either */
+    assert_int_equal(alloc(f, .id = 5, .seed = 3, .count = 4), 0);
+    fixture_destroy(f);
+}
+
 static void the_rate_is_counted_by_ticks(void **state)
 {
     (void)state;
@@ -503,6 +528,7 @@ int main(void)
         tier_test(a_preempt_does_not_want_the_block_that_its_tail_was_cut_from),
         cmocka_unit_test(second_use_stores_what_an_allocation_hits),
         cmocka_unit_test(max_store_bytes_bounds_what_is_under_way),
+        cmocka_unit_test(of_a_tier_no_more_than_half_is_read_at_a_time),
         cmocka_unit_test(the_rate_is_counted_by_ticks),
         tier_test(a_tier_that_is_full_of_what_must_stay_takes_nothing),
         cmocka_unit_test(a_full_tier_evicts_its_own_coldest),
