@@ -1,5 +1,5 @@
 /*
- * tests/bench/bench_tiers.c - how fast the daemon moves blocks between its pool and the tiers below,
+ * tests/bench/bench_tiers.c - how fast the daemon moves blocks between its pool and tiers below,
  * beside memcpy and a bare io_uring loop.
  *
  * More prompts than the pool holds are read in turn, so that each is below when its turn comes: the

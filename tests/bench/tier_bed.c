@@ -139,8 +139,8 @@ uint64_t tier_bed_number(struct tier_bed *bed, const char *name, const char *tie
 
 uint64_t tier_bed_skipped(struct tier_bed *bed, const char *tier)
 {
-    static const char *const names[] = {"tier_skipped_off",    "tier_skipped_busy",
-                                        "tier_skipped_rate",   "tier_skipped_full",
+    static const char *const names[] = {"tier_skipped_off", "tier_skipped_busy",
+                                        "tier_skipped_rate", "tier_skipped_full",
                                         "tier_stores_failed"};
     uint64_t sum = 0;
 
