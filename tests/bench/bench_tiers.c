@@ -26,7 +26,7 @@ enum {
     DISK_DEPTH = 32, /* disk-queue-depth */
 };
 
-static const uint64_t POOL_BYTES = 256 * MiB, KEPT_BYTES = 512 * MiB;
+static const uint64_t POOL_BYTES = 256 * MiB, KEPT_BYTES = 768 * MiB;
 
 struct work {
     struct tier_bed *bed;
@@ -228,9 +228,9 @@ static void measure_tier(const char *tier, const struct shape *shape, const stru
                          .from = from,
                          .to = to};
     tier_bed_start(&bed,
-                   is_disk ? "pool-bytes: 256MiB\nstore-when: at-once\nwatermark-pages: 0\n"
-                           : "pool-bytes: 256MiB\nstore-when: at-once\nwatermark-pages: 0\n"
-                             "host-tier-bytes: 768MiB\n",
+                   is_disk ? "pool-bytes: 512MiB\nstore-when: at-once\nwatermark-pages: 0\n"
+                           : "pool-bytes: 512MiB\nstore-when: at-once\nwatermark-pages: 0\n"
+                             "host-tier-bytes: 1536MiB\n",
                    is_disk ? 2048 * MiB : 0);
     work.prompts = prompt_bed_create(&bed.daemon, &prompts, 0);
     if (is_disk)

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Prompts whose publishes and releases are claimed together: of KVPOOL_MAX_OUTSTANDING. */
+enum { UNCLAIMED = 64 };
+
 struct prompt_bed *prompt_bed_create(const struct daemon_bed *daemon,
                                      const struct prompt_shape *shape, uint32_t flags)
 {
@@ -141,7 +144,7 @@ static void flush(struct prompt_bed *bed)
     daemon_bed_must(bed->kvpool, kvpool_flush(bed->kvpool), "flush");
 }
 
-void prompt_bed_put(struct prompt_bed *bed, uint32_t first_seed, uint32_t num_prompts)
+static void put(struct prompt_bed *bed, uint32_t first_seed, uint32_t num_prompts)
 {
     const uint32_t num_flying =
         num_prompts < bed->shape.num_flying ? num_prompts : bed->shape.num_flying;
@@ -163,8 +166,8 @@ void prompt_bed_put(struct prompt_bed *bed, uint32_t first_seed, uint32_t num_pr
     claim_all(bed);
 }
 
-void prompt_bed_get(struct prompt_bed *bed, uint32_t first_seed, uint32_t num_all, uint32_t from,
-                    uint32_t num_prompts)
+static void get(struct prompt_bed *bed, uint32_t first_seed, uint32_t num_all, uint32_t from,
+                uint32_t num_prompts)
 {
     const uint32_t num_flying =
         num_prompts < bed->shape.num_flying ? num_prompts : bed->shape.num_flying;
@@ -183,4 +186,20 @@ void prompt_bed_get(struct prompt_bed *bed, uint32_t first_seed, uint32_t num_al
         flush(bed);
     }
     claim_all(bed);
+}
+
+/* ---- any number ----------------------------------------------------------------------------- */
+
+void prompt_bed_put(struct prompt_bed *bed, uint32_t first_seed, uint32_t num_prompts)
+{
+    for (uint32_t i = 0; i < num_prompts; i += UNCLAIMED)
+        put(bed, first_seed + i, num_prompts - i < UNCLAIMED ? num_prompts - i : UNCLAIMED);
+}
+
+void prompt_bed_get(struct prompt_bed *bed, uint32_t first_seed, uint32_t num_all, uint32_t from,
+                    uint32_t num_prompts)
+{
+    for (uint32_t i = 0; i < num_prompts; i += UNCLAIMED)
+        get(bed, first_seed, num_all, from + i,
+            num_prompts - i < UNCLAIMED ? num_prompts - i : UNCLAIMED);
 }

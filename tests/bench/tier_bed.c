@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { JSON_BYTES = 1 << 20, MORE_BYTES = 512 };
+enum { JSON_BYTES = 1 << 20, MORE_BYTES = 512, DISK_READY = 3 /* disk_phase */ };
 
 bool tier_bed_init(struct tier_bed *bed, const char *title)
 {
@@ -64,6 +64,8 @@ void tier_bed_start(struct tier_bed *bed, const char *settings, uint64_t disk_by
                        (unsigned long long)disk_bytes);
     (void)snprintf(bed->settings, sizeof(bed->settings), "%s%s", settings, disk);
     daemon_bed_start(&bed->daemon, bed->program, bed->settings);
+    while (disk_bytes > 0 && tier_bed_number(bed, "disk_phase", NULL) != DISK_READY)
+        (void)usleep(1000);
 }
 
 void tier_bed_kill(struct tier_bed *bed)
