@@ -39,6 +39,7 @@ int encode_set_quota(struct wire_arena *build, const struct kvpool_request *requ
     scratch->set_quota.has_limit = request->quota.has_limit;
     scratch->set_quota.limit_bytes = request->quota.limit_bytes;
     scratch->set_quota.weight = request->quota.weight;
+    scratch->set_quota.tier = text(request->what);
     return 0;
 }
 

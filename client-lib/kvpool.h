@@ -324,7 +324,7 @@ enum kvpool_verb {
     KVPOOL_STATS,    /* json, json_max, want_events, after -> num_bytes */
     KVPOOL_DRAIN,    /* undo; this and all below are the operator's */
     KVPOOL_CLEAR,    /* domain, model_name; NULL: all */
-    KVPOOL_SET_QUOTA,     /* domain: of a tenant or domain, quota */
+    KVPOOL_SET_QUOTA,     /* domain: of a tenant or domain, quota; what: NULL, "host", "disk" */
     KVPOOL_CREATE_DOMAIN, /* domain, quota, readers, fillers */
     KVPOOL_LIST,          /* what, json, json_max -> num_bytes */
     KVPOOL_KICK,          /* session */

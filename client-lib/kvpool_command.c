@@ -31,11 +31,11 @@ static const struct subcommand {
      "can make readers see wrong K and V, so name only engines that you trust.\n\n"
      "Example, system prompts that one engine fills for two others:\n"
      "    kvpool create-domain prompts --filler warmer --reader chat --reader agents --limit 8GiB\n"},
-    {"quota", "NAME", "[--guarantee SIZE] [--limit SIZE|none] [--weight N]",
+    {"quota", "NAME", "[--guarantee SIZE] [--limit SIZE|none] [--weight N] [--tier TIER]",
      "set what a tenant or domain may use", command_quota,
      "guarantee: nobody else evicts it below this. limit: held and cached together; at it, a tenant\n"
      "evicts its own blocks first, then gets QUOTA. weight: its share of what is left, against the\n"
-     "others'. What you do not say stays as it is.\n\n"
+     "others'. What you do not say stays as it is; with --tier, it is no guarantee, no limit, weight 1.\n\n"
      "Example:\n"
      "    kvpool quota chat --guarantee 4GiB --limit none --weight 2\n"},
     {"sessions", NULL, "", "which engines are connected?", command_sessions, ""},
@@ -69,6 +69,7 @@ static const struct option_row {
     {"--guarantee", "SIZE",   "4096, 512MiB, 8GiB ...", OPTION_SIZE, AT(guarantee_bytes), AT(has_guarantee)},
     {"--limit",     "SIZE",   "or none", OPTION_SIZE, AT(limit_bytes), AT(has_limit)},
     {"--weight",    "N",      "1 to 1048576", OPTION_SIZE, AT(weight), AT(has_weight)},
+    {"--tier",      "TIER",   "of the host or the disk tier, not of the pool", OPTION_TEXT, AT(tier), 0},
     {"--reader",    "TENANT", "may read the domain; may be repeated", OPTION_LIST, AT(readers), AT(num_readers)},
     {"--filler",    "TENANT", "may fill the domain; may be repeated", OPTION_LIST, AT(fillers), AT(num_fillers)},
     {"--domain",    "NAME",   "of this tenant or shared domain only", OPTION_TEXT, AT(domain), 0},

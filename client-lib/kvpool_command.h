@@ -21,7 +21,7 @@ struct command_line {
     uint32_t timeout_ms;
     uint64_t guarantee_bytes, limit_bytes, weight;
     uint64_t requests, depth, tokens;
-    const char *domain, *model;
+    const char *domain, *model, *tier;
     const char *readers[65], *fillers[65]; /* NULL-terminated */
     uint32_t num_readers, num_fillers;
     const char *argument; /* the one word that is no option */

@@ -84,8 +84,8 @@ static void tiers_print(const struct json *tiers)
 {
     if (!tiers->first || !tiers->first->next)
         return;
-    printf("%-7s %-10s %11s %11s %8s %12s %11s %11s %8s %8s\n", "TIER", "STATE", "USED", "OF",
-           "BLOCKS", "HIT TOKENS", "STORED", "FETCHED", "SKIPPED", "FAILED");
+    printf("%-7s %-10s %11s %11s %8s %8s %12s %11s %11s %8s %8s\n", "TIER", "STATE", "USED", "OF",
+           "BLOCKS", "COLDEST", "HIT TOKENS", "STORED", "FETCHED", "SKIPPED", "FAILED");
     for (const struct json *tier = tiers->first; tier; tier = tier->next) {
         char used[SIZE_CHARS], of[SIZE_CHARS], stored[SIZE_CHARS], fetched[SIZE_CHARS];
         const char *phase = json_string(tier, "phase"), *state = json_string(tier, "state");
@@ -95,13 +95,16 @@ static void tiers_print(const struct json *tiers)
         for (const struct json *reason = json_member(tier, "skipped")->first; reason;
              reason = reason->next)
             skipped += reason->number;
-        printf("%-7s %-10s %11s %11s %8.0f %12.0f %11s %11s %8.0f %8.0f\n",
+        printf("%-7s %-10s %11s %11s %8.0f %6.0f s %12.0f %11s %11s %8.0f %8.0f\n",
                json_string(tier, "name"),
-               !is_there ? phase : !is_well ? state : json_string(tier, "mode"),
+               !is_there  ? phase
+               : !is_well ? state
+                          : json_string(tier, "mode"),
                size_text(used, json_number(tier, "charged_bytes")),
                size_text(of, json_number(tier, "budget_bytes")),
                json_number(tier, "evictable") + json_number(tier, "held"),
-               json_number(tier, "hit_tokens"), size_text(stored, json_number(tier, "stored_bytes")),
+               json_number(tier, "coldest_age_ms") / 1000, json_number(tier, "hit_tokens"),
+               size_text(stored, json_number(tier, "stored_bytes")),
                size_text(fetched, json_number(tier, "fetched_bytes")), skipped,
                json_number(tier, "failed"));
     }
@@ -121,8 +124,7 @@ static void status_print(const struct json *status)
            json_is_true(status, "draining")     ? ", draining"
            : json_is_true(status, "recovering") ? ", recovering what was cached"
                                                 : "",
-           json_number(status, "sessions"),
-           json_number(status, "sequences"));
+           json_number(status, "sessions"), json_number(status, "sequences"));
     printf("pool %s of %s in use  ", size_text(used, json_number(status, "charged_bytes")),
            size_text(budget, budget_bytes));
     bar_print(json_number(status, "charged_bytes"), budget_bytes);

@@ -60,7 +60,8 @@ int command_quota(const struct command_line *line)
 
     if (!line->has_guarantee && !line->has_limit && !line->has_weight)
         return command_fail(line, -EINVAL, "say at least one of --guarantee, --limit, --weight");
-    if (!quota_find(line, "tenants", line->argument, &request.quota, &code) &&
+    request.what = line->tier;
+    if (!line->tier && !quota_find(line, "tenants", line->argument, &request.quota, &code) &&
         (code != EXIT_DONE || !quota_find(line, "domains", line->argument, &request.quota, &code)))
         return code != EXIT_DONE
                    ? code

@@ -2,6 +2,7 @@
 #include "daemon/models.h"
 
 #include "daemon/server.h"
+#include "daemon/stats.h"
 
 #include <errno.h>
 #include <math.h>
@@ -210,6 +211,20 @@ static bool is_same(const struct model *one, const struct model *other)
            memcmp(one->groups, other->groups, sizeof(one->groups)) == 0;
 }
 
+/* Whether every group is kept on disk, if there is one. */
+bool model_is_on_disk(const struct config *config, const struct model *model)
+{
+    bool is_all = true;
+
+    for (uint32_t group = 0; group < model->num_groups; group++) {
+        struct pool_group shape = {0};
+        lower_shape(config, model->groups[group].block_bytes, &model->groups[group].granule,
+                    &shape);
+        is_all &= shape.below[POOL_TIER_DISK].slots > 0;
+    }
+    return is_all || tier_disk_granules(config) == 0;
+}
+
 static int pool_register(struct server *server, struct model *model)
 {
     struct pool_model_shape shape = {.block_tokens = model->block_tokens,
@@ -222,7 +237,14 @@ static int pool_register(struct server *server, struct model *model)
         lower_shape(server->config, model->groups[group].block_bytes, &model->groups[group].granule,
                     &shape.groups[group]);
     }
-    return pool_model_register(server->pool, &shape, &model->pool);
+    int answer = pool_model_register(server->pool, &shape, &model->pool);
+    if (!answer && !model_is_on_disk(server->config, model))
+        (void)stats_add_fallback(server->stats, "blocks_not_on_disk",
+                                 "blocks of a registered model are larger than "
+                                 "disk-max-block-bytes or disk-granule-bytes: it is not kept on "
+                                 "disk (see on_disk in kvpool models --json)",
+                                 -EFBIG);
+    return answer;
 }
 
 static Kvpool__Wire__RegisterModel *wire_copy(const Kvpool__Wire__RegisterModel *wire)

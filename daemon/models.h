@@ -53,6 +53,9 @@ int models_register(struct server *server, pool_payer tenant,
                     const Kvpool__Wire__RegisterModel *wire, uint32_t *out_model,
                     const char **out_text);
 
+struct config;
+bool model_is_on_disk(const struct config *config, const struct model *model);
+
 static inline const struct model *models_of_pool(const struct models *models, pool_model model)
 {
     return &models->models[model];

@@ -110,8 +110,10 @@ static void promise_undo(struct server *server, struct waiting *waiting, bool is
                          : pool_release(server->pool, name, 0));
     struct sequence_record *record =
         is_resume ? NULL : sequences_find(&server->sequences, waiting->session, waiting->sequence);
-    if (record)
-        sequences_remove(&server->sequences, &session->sequences, record);
+    if (!record)
+        return;
+    sequences_remove(&server->sequences, &session->sequences, record);
+    share_give(&server->tenants.shares[SHARE_SEQUENCES], session->tenant, 1);
 }
 
 bool prompts_settle(struct server *server, struct waiting *waiting, int answer)
@@ -152,11 +154,24 @@ static int wait_arriving(struct server *server, struct waiting *waiting,
 {
     struct session *session = &server->sessions.sessions[waiting->session];
     const struct pool_prompt prompt = prompt_of(session, naming);
+    struct share *share = &server->tenants.shares[SHARE_WAITERS];
 
     waiting->can_cancel = true;
-    return status_of_pool(pool_wait_arriving(server->pool, session->pool, &prompt,
-                                             waiting->deadline_ms,
-                                             waiting_cookie(&server->waitings, waiting)));
+    if (!share_has(share, session->tenant, 1))
+        return STATUS_LIMIT;
+    int status = status_of_pool(pool_match(server->pool, &prompt, &waiting->found));
+    if (status)
+        return status;
+    status = status_of_pool(pool_wait_arriving(server->pool, session->pool, &prompt,
+                                               waiting->deadline_ms,
+                                               waiting_cookie(&server->waitings, waiting)));
+    waiting->is_waiter = status == CALL_PENDING;
+    if (waiting->is_waiter) {
+        share_take(share, session->tenant, 1);
+        waiting->found.matched += waiting->found.arriving; /* if it comes: MISS has no result */
+        waiting->found.arriving = 0;
+    }
+    return status;
 }
 
 int prompts_carry_out(struct server *server, struct waiting *waiting, const struct naming *naming)

@@ -24,6 +24,7 @@ enum share_name {
     SHARE_STEPS,
     SHARE_PLANS,
     SHARE_NAMINGS, /* long prompts that are being named */
+    SHARE_WAITERS, /* requests that wait for another's fill */
     SHARE_CLAIMS,  /* places in lines (order.h) */
     NUM_SHARES
 };

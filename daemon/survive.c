@@ -1,6 +1,7 @@
 /* daemon/survive.c - arenas are handed to the keeper, and taken back from it. */
 #include "daemon/survive.h"
 
+#include "daemon/hold.h"
 #include "daemon/log.h"
 #include "daemon/server.h"
 #include "daemon/stats.h"
@@ -23,7 +24,11 @@ int survive_init(struct server *server)
 {
     struct survival *survival = &server->survival;
     const struct config *config = server->config;
+    /* Those of before, and ours. */
     uint64_t max_items = (uint64_t)ITEMS_OF_ARENA * 2 * lower_max_arenas(config) + POOL_NUM_TIERS;
+
+    if (max_items > HOLD_MAX_ITEMS)
+        max_items = HOLD_MAX_ITEMS; /* what is beyond is not kept, and counted */
     const struct keep_options options = {.kind = (enum keep_kind)config->keep,
                                          .directory = config->state_directory,
                                          .limit_ms = config->keep_ms,

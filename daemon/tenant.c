@@ -23,6 +23,7 @@ static int shares_init(struct server *server)
                                          [SHARE_SEQUENCES] = config->max_sequences,
                                          [SHARE_STEPS] = config->max_steps,
                                          [SHARE_PLANS] = STEP_PLANS,
+                                         [SHARE_WAITERS] = config->max_waiters,
                                          [SHARE_NAMINGS] =
                                              NAME_MAX_JOBS - 1, /* one is the owner's own */
                                          [SHARE_CLAIMS] = server->turns.order.max_claims};
@@ -198,19 +199,27 @@ int tenants_set_quota(struct server *server, pool_payer payer, const struct conf
     return answer;
 }
 
+int tenants_set_tier_quota(struct server *server, pool_payer payer, enum pool_tier tier,
+                           const struct config_quota *quota)
+{
+    const struct config *config = server->config;
+    const struct pool_quota pages = quota_in_pages(
+        tier == POOL_TIER_DISK ? config->disk_granule_bytes : config->page_bytes, quota);
+
+    return pool_tier_quota_set(server->pool, payer, tier, &pages);
+}
+
 /* Below the device. What the pool refuses (more guaranteed than there is) stays as it was. */
 static void tier_quotas_set(struct server *server, pool_payer payer,
                             const struct config_quota *host, const struct config_quota *disk)
 {
     const struct config *config = server->config;
-    const struct pool_quota host_pages = quota_in_pages(config->page_bytes, host);
-    const struct pool_quota disk_pages = quota_in_pages(config->disk_granule_bytes, disk);
     int answer = 0;
 
     if (config->host_tier_bytes > 0)
-        answer = pool_tier_quota_set(server->pool, payer, POOL_TIER_HOST, &host_pages);
+        answer = tenants_set_tier_quota(server, payer, POOL_TIER_HOST, host);
     if (!answer && tier_disk_granules(config) > 0)
-        answer = pool_tier_quota_set(server->pool, payer, POOL_TIER_DISK, &disk_pages);
+        answer = tenants_set_tier_quota(server, payer, POOL_TIER_DISK, disk);
     if (answer)
         log_event(LOG_ERROR, "tier_quota_refused",
                   log_text("payer", server->tenants.payers[payer].name),

@@ -55,3 +55,6 @@ unsigned tenants_rights(const struct tenants *tenants, pool_payer domain, pool_p
 /* A domain by operator's order. Quotas in bytes. Enum wire_status. */
 int tenants_create_domain(struct server *server, const struct config_domain *domain);
 int tenants_set_quota(struct server *server, pool_payer payer, const struct config_quota *quota);
+/* Of a tier below the device: until the configuration is read again. */
+int tenants_set_tier_quota(struct server *server, pool_payer payer, enum pool_tier tier,
+                           const struct config_quota *quota);

@@ -176,15 +176,18 @@ size_t tier_restore_run(struct server *server)
     struct disk_found found[BATCH];
     struct disk_slot unwanted[BATCH];
     struct disk_scan progress;
+    /* What was stored ahead of evictions was stored from its end on: its start is to be hotter. */
+    bool is_backwards = server->config->store_when != POOL_STORE_AT_ONCE;
     size_t count, total = 0;
 
     while (total < RUN_BLOCKS && (count = disk_scan_reap(tier->disk, found, BATCH)) > 0) {
         size_t num_unwanted = 0;
         for (size_t at = 0; at < count; at++) {
-            if (block_restore(server, &found[at]))
+            const struct disk_found *next = &found[is_backwards ? count - 1 - at : at];
+            if (block_restore(server, next))
                 tier->recovery.restored_blocks++;
             else
-                unwanted[num_unwanted++] = found[at].slot;
+                unwanted[num_unwanted++] = next->slot;
         }
         if (num_unwanted > 0)
             disk_erase(tier->disk, unwanted, num_unwanted);

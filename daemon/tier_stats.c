@@ -38,6 +38,7 @@ const struct stats_row tier_rows[] = {
     COUNT("tier_fetches",          "of them, complete", fetches_done),
     COUNT("tier_fetches_failed",   "of them, failed: their blocks are dropped", fetches_failed),
     COUNT("tier_hit_tokens",       "tokens of allocations found there and nowhere above; the sum is pool_hit_tokens", hit_tokens),
+    GAUGE("tier_coldest_age_ms",   "at most so long ago its coldest block was used; 0: none is cached", coldest_age_ms),
     COUNT("tier_evictions",        "blocks evicted from it", evictions),
     COUNT("tier_skipped_off",      "of them, without a copy below: no tier there was on", skipped[POOL_SKIP_OFF]),
     COUNT("tier_skipped_busy",     "of them, without a copy below: too much was being stored", skipped[POOL_SKIP_BUSY]),
@@ -144,6 +145,7 @@ static void take_tier(struct server *server, enum pool_tier tier)
                                  .fetches_failed = stats.promotions_failed,
                                  .hit_tokens = stats.hit_tokens,
                                  .evictions = stats.evictions,
+                                 .coldest_age_ms = stats.coldest_age_ms,
                                  .stored_bytes = counters->stored_bytes,
                                  .fetched_bytes = counters->fetched_bytes,
                                  .stores_late = counters->stores_late,
@@ -262,7 +264,9 @@ static void add_tier(const struct server *server, enum pool_tier tier, struct te
                 numbers->stores_done, numbers->fetches_done);
     text_printf(out, ",\"stored_bytes\":%lu,\"fetched_bytes\":%lu,\"storing_bytes\":%lu",
                 numbers->stored_bytes, numbers->fetched_bytes, numbers->storing_bytes);
-    text_printf(out, ",\"failed\":%lu", numbers->stores_failed + numbers->fetches_failed);
+    text_printf(out, ",\"failed\":%lu,\"coldest_age_ms\":%lu,\"stored_percent\":%lu",
+                numbers->stores_failed + numbers->fetches_failed, numbers->coldest_age_ms,
+                numbers->stored_per_fetched_percent);
     text_printf(out,
                 ",\"skipped\":{\"off\":%lu,\"busy\":%lu,\"rate\":%lu,\"full\":%lu,\"late\":%lu}",
                 numbers->skipped[POOL_SKIP_OFF], numbers->skipped[POOL_SKIP_BUSY],

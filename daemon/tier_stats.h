@@ -16,7 +16,7 @@ struct tier_numbers {
     uint64_t free, held, evictable, reserved, quarantined; /* slots */
     uint64_t stores_started, stores_done, stores_failed, storing_bytes;
     uint64_t fetches_started, fetches_done, fetches_failed;
-    uint64_t hit_tokens, evictions;
+    uint64_t hit_tokens, evictions, coldest_age_ms;
     uint64_t skipped[POOL_NUM_SKIPS];
     uint64_t stored_bytes, fetched_bytes, stores_late, granules_failed;
     uint64_t stored_per_fetched_percent; /* bytes; 0: nothing was fetched yet */

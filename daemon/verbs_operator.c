@@ -66,11 +66,29 @@ int handle_clear(struct call *call, wire_reply *reply)
     return state_clear(call, domain, wire->model, reply);
 }
 
+static const struct {
+    const char *name;
+    enum pool_tier tier;
+} tier_names[] = {{"", POOL_TIER_DEVICE},
+                  {"device", POOL_TIER_DEVICE},
+                  {"host", POOL_TIER_HOST},
+                  {"disk", POOL_TIER_DISK}};
+
+static enum pool_tier tier_named(const char *name)
+{
+    for (size_t at = 0; at < ARRAY_SIZE(tier_names); at++) {
+        if (strcmp(tier_names[at].name, name) == 0)
+            return tier_names[at].tier;
+    }
+    return POOL_NUM_TIERS;
+}
+
 int handle_set_quota(struct call *call, wire_reply *reply)
 {
     const Kvpool__Wire__SetQuota *wire = call->message;
     struct server *server = call->server;
     pool_payer payer = tenants_find(&server->tenants, wire->payer);
+    enum pool_tier tier = tier_named(wire->tier);
     const struct config_quota quota = {.guarantee_bytes = wire->guarantee_bytes,
                                        .limit_bytes =
                                            wire->has_limit ? wire->limit_bytes : CONFIG_UNLIMITED,
@@ -78,9 +96,13 @@ int handle_set_quota(struct call *call, wire_reply *reply)
 
     if (payer == POOL_NONE)
         return refuse(reply, STATUS_NOT_FOUND, "no such tenant or domain");
-    log_event(LOG_NOTICE, "quota", log_text("payer", wire->payer),
+    if (tier == POOL_NUM_TIERS)
+        return refuse(reply, STATUS_INVALID, "a tier is device, host or disk");
+    log_event(LOG_NOTICE, "quota", log_text("payer", wire->payer), log_text("tier", wire->tier),
               log_number("guarantee_bytes", quota.guarantee_bytes),
               log_number("limit_bytes", quota.limit_bytes), log_number("weight", quota.weight));
+    if (tier != POOL_TIER_DEVICE)
+        return status_of_pool(tenants_set_tier_quota(server, payer, tier, &quota));
     int answer = tenants_set_quota(server, payer, &quota);
     if (answer == 0)
         state_quota_set(server, wire->payer, &quota);
@@ -120,6 +142,10 @@ static void list_models(struct server *server, struct text *out)
         text_add_json(out, model->name);
         text_printf(out, ",\"model\":%u,\"layers\":%u,\"groups\":%u,\"block_tokens\":%u", at,
                     model->num_layers, model->num_groups, model->block_tokens);
+        text_printf(out, ",\"on_disk\":%s",
+                    server->tiers.disk.num_granules > 0 && model_is_on_disk(server->config, model)
+                        ? "true"
+                        : "false");
         text_printf(out, ",\"opaque\":%s,\"fingerprint\":\"", model->is_opaque ? "true" : "false");
         for (size_t i = 0; i < sizeof(model->fingerprint.bytes); i++)
             text_printf(out, "%02x", model->fingerprint.bytes[i]);
@@ -191,7 +217,9 @@ static void list_status(struct server *server, struct text *out)
     text_printf(out, ",\"populate_bytes\":%lu,\"populated_bytes\":%lu", memory.populate_bytes,
                 memory.populated_bytes);
     text_printf(out, ",\"last_epoch\":%lu", server->state.epochs.last);
-    text_printf(out, ",\"recovering\":%s,", server_is_recovering(server) ? "true" : "false");
+    text_printf(out, ",\"recovering\":%s", server_is_recovering(server) ? "true" : "false");
+    text_printf(out, ",\"memory_granules\":%lu,\"memory_granules_done\":%lu,",
+                server->survival.counters.granules, server->survival.counters.granules_done);
     tier_stats_json(server, out);
     text_printf(out, ",\"attention\":\"%s\",\"fallbacks\":[",
                 gpu_attention_version(gpu_device_attention(server->device)));

@@ -110,6 +110,9 @@ void waiting_forget(struct server *server, struct waiting *waiting)
     uint32_t at = index_of(waitings, waiting);
 
     turns_leave(server, waiting);
+    if (waiting->is_waiter)
+        share_give(&server->tenants.shares[SHARE_WAITERS],
+                   server->sessions.sessions[waiting->session].tenant, 1);
     waiting_turn(server, waiting, WAITING_NOTHING);
     if (waiting->before != NO_INDEX)
         waitings->records[waiting->before].next = waiting->next;

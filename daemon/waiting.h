@@ -36,6 +36,7 @@ struct waiting {
     uint64_t deadline_ms;
     bool is_answered; /* W1 */
     bool can_cancel;
+    bool is_waiter; /* has a place of its tenant's share of max-waiters */
     uint64_t mark;
 
     /* of the verb */

@@ -150,6 +150,7 @@ int watch_check(struct server *server)
     struct gpu_fallback fallbacks[STATS_MAX_FALLBACKS];
 
     tier_stats_fallbacks(server);
+    survive_tick(server); /* whether memory is kept */
     size_t count = stats_fallbacks(server->stats, fallbacks, ARRAY_SIZE(fallbacks));
 
     for (size_t at = 0; at < count && at < ARRAY_SIZE(fallbacks); at++)

@@ -96,6 +96,7 @@ static uint32_t verify_one(struct disk_lane *lane)
 {
     struct disk_op *op = disk_op_of(disk_list_pop(&lane->to_verify));
     const char *buffer = buffer_of(lane, op);
+    uint32_t bytes = op->bytes; /* the operation is the owner's once it is ended */
     int status = -EBADMSG;
 
     if (!lane_enter(op, PHASE_KERNEL, PHASE_BUSY)) { /* L1 */
@@ -109,7 +110,7 @@ static uint32_t verify_one(struct disk_lane *lane)
     }
     give_back(lane, op);
     lane_end(lane, op, status);
-    return op->bytes;
+    return bytes;
 }
 
 /* --- writes --- */

@@ -102,27 +102,6 @@ static bool never_fits(const struct pool *pool, const struct admission *admissio
     return false;
 }
 
-/*
- * More than the shared domain's limit allows on the device: what it has below could never come up,
- * and whoever asks for it would be refused for good.
- */
-static bool shared_never_fits(const struct pool *pool, const struct admission *admission)
-{
-    const struct model *model = &pool->models[admission->prompt->model];
-    const struct match *match = &admission->match;
-    uint64_t pages = 0;
-
-    if (match->num_shared == 0 || pool->num_tiers == 1)
-        return false;
-    for (uint32_t group = 0; group < model->shape.num_groups; group++) {
-        const struct pool_group *shape = &model->shape.groups[group];
-        uint32_t first = match->first[group];
-        uint64_t blocks = match->num_shared > first ? match->num_shared - first : 0;
-        pages += (blocks + shape->slots - 1) / shape->slots * shape->pages;
-    }
-    return pages > pool->payers[admission->prompt->shared].quota[POOL_TIER_DEVICE].limit;
-}
-
 static int take_slots(struct pool *pool, const struct admission *admission)
 {
     const struct match *match = &admission->match;
@@ -156,8 +135,6 @@ static int admit(struct pool *pool, struct admission *admission)
     uint32_t block_tokens = model->shape.block_tokens;
 
     match_find(pool, prompt, admission->shelf, admission->shared_shelf, true, &admission->match);
-    if (shared_never_fits(pool, admission))
-        match_find(pool, prompt, admission->shelf, NONE, true, &admission->match);
     uint64_t matched = (uint64_t)admission->match.num_positions * block_tokens;
     uint64_t rest = prompt->tokens.count - matched;
     admission->length =
@@ -322,9 +299,10 @@ static int sequence_begin(struct pool *pool, struct sequence *sequence,
     out_found->matched = match->num_positions * block_tokens;
     out_found->arriving = num_arriving * block_tokens;
     out_found->below = (match->num_positions - hits[POOL_TIER_DEVICE]) * block_tokens;
-    if (pool->num_tiers > 1)
+    int answer = begin_promotion(pool, sequence, admission, hits);
+    if (pool->num_tiers > 1) /* after it: a store takes slots below, not those that are read now */
         mark_hits(pool, sequence, match);
-    return begin_promotion(pool, sequence, admission, hits);
+    return answer;
 }
 
 static int count_refusal(struct pool *pool, int answer)

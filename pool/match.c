@@ -149,8 +149,9 @@ static uint32_t search_run(struct pool *pool, const struct search *search, uint3
     return length;
 }
 
-void match_find(struct pool *pool, const struct pool_prompt *prompt, uint32_t own_shelf,
-                uint32_t shared_shelf, bool is_to_hold, struct match *out_match)
+/* The hit in the shared domain alone, then from there on in the own one. Either may be NONE. */
+static void search_both(struct pool *pool, const struct pool_prompt *prompt, uint32_t own_shelf,
+                        uint32_t shared_shelf, bool is_to_hold, struct match *out_match)
 {
     const struct model *model = &pool->models[prompt->model];
     uint32_t block_tokens = model->shape.block_tokens;
@@ -175,6 +176,44 @@ void match_find(struct pool *pool, const struct pool_prompt *prompt, uint32_t ow
         match.first[group] =
             window_start(model, group, (uint64_t)match.num_positions * block_tokens);
     *out_match = match;
+}
+
+/*
+ * Some of the shared hits are below the device, and all of them together are more than the shared
+ * domain's limit allows there: they could never come up, and whoever asks would be refused for
+ * good.
+ */
+static bool shared_never_fits(struct pool *pool, const struct pool_prompt *prompt,
+                              const struct match *match)
+{
+    const struct pool_model_shape *shape = &pool->models[prompt->model].shape;
+    uint64_t pages = 0;
+
+    if (match->num_shared == 0 || pool->num_tiers == 1)
+        return false;
+    for (uint32_t group = 0; group < shape->num_groups; group++) {
+        const struct pool_group *row = &shape->groups[group];
+        uint32_t first = match->first[group];
+        uint64_t blocks = match->num_shared > first ? match->num_shared - first : 0;
+        pages += (blocks + row->slots - 1) / row->slots * row->pages;
+    }
+    if (pages <= pool->payers[prompt->shared].quota[POOL_TIER_DEVICE].limit)
+        return false;
+    for (uint32_t group = 0; group < shape->num_groups; group++) {
+        for (uint32_t at = match->first[group]; at < match->num_shared; at++) {
+            if (!(pool->blocks[*match_hit(pool, group, at)].present & DEVICE_BIT))
+                return true;
+        }
+    }
+    return false;
+}
+
+void match_find(struct pool *pool, const struct pool_prompt *prompt, uint32_t own_shelf,
+                uint32_t shared_shelf, bool is_to_hold, struct match *out_match)
+{
+    search_both(pool, prompt, own_shelf, shared_shelf, is_to_hold, out_match);
+    if (shared_never_fits(pool, prompt, out_match))
+        search_both(pool, prompt, own_shelf, NONE, is_to_hold, out_match);
 }
 
 /* ---- holds ---------------------------------------------------------------------------------- */

@@ -342,7 +342,11 @@ struct pool_found {
     uint64_t below;    /* of the matched ones, those with a block that is not on the device (yet) */
 };
 
-/* What an allocation would match now. No side effect: nothing is moved. */
+/*
+ * What an allocation would match now. No side effect: nothing is moved. A hit in the shared domain
+ * with blocks below the device is none if all of it is more than the domain's limit there: it could
+ * never come up.
+ */
 int pool_match(struct pool *pool, const struct pool_prompt *prompt, struct pool_found *out_found);
 
 /*

@@ -136,11 +136,16 @@ static void want_all(struct pool *pool, struct sequence *sequence)
     sequence->num_prompt = sequence->length;
     if (pool->num_tiers == 1 || pool->sessions[sequence->session].store == POOL_STORE_NONE)
         return;
+
+    const struct model *model = &pool->models[sequence->model];
+    uint64_t block_tokens = model->shape.block_tokens, length = sequence->length;
+    uint64_t hit = length > 0 ? (length - 1) / block_tokens * block_tokens : 0;
     (void)table_path(pool, sequence, 0);
-    for (uint32_t at = 0; at < sequence->num_positions; at++) {
+    for (uint64_t at = 0; at < length / block_tokens; at++) { /* its tail may be longer than it */
         for (uint32_t group = 0; group < num_groups_of(pool, sequence); group++) {
-            uint32_t block = table_at(pool, sequence, 0, at)[group].block;
-            if (block != NONE && block_is_published(pool, &pool->blocks[block]))
+            uint32_t block = table_at(pool, sequence, 0, (uint32_t)at)[group].block;
+            if (block != NONE && block_is_published(pool, &pool->blocks[block]) &&
+                at >= window_start(model, group, hit))
                 pool->blocks[block].is_wanted = 1;
         }
     }

@@ -210,6 +210,7 @@ static const struct wire_cap set_quota_caps[] = {
     NUMBER("SetQuota.has_limit", WIRE_ANY),
     NUMBER("SetQuota.limit_bytes", WIRE_ANY),
     NUMBER("SetQuota.weight", WIRE_MAX_WEIGHT),
+    STRING("SetQuota.tier", WIRE_MAX_PAYER_BYTES),
 };
 static CAPS_OF(set_quota, set_quota_caps);
 

@@ -297,6 +297,17 @@ static void what_is_wrong_together_is_named(void **state)
     REFUSE("pool-bytes: 8MiB\n", "watermark-pages: expected less than the 4 pages");
     REFUSE("http-port: 9090\n", ":1: http-port: expected http-token-file beside it");
     REFUSE("deadline: 1h\n", ":1: deadline: expected at most max-deadline");
+    REFUSE("disk-directory: /d\n", ":1: disk-directory: expected disk-max-bytes beside it");
+    REFUSE("disk-directory: /d\ndisk-max-bytes: 64MiB\n",
+           ":2: disk-max-bytes: expected room for one granule of 67108864 bytes");
+    REFUSE("disk-granule-bytes: 100000\n", ":1: disk-granule-bytes: expected a multiple of 4096");
+    REFUSE("disk-min-block-bytes: 8MiB\n",
+           ":1: disk-min-block-bytes: expected at most disk-max-block-bytes");
+    REFUSE("host-tier-bytes: 3MiB\n", ":1: host-tier-bytes: expected a multiple of 2097152");
+    REFUSE("ahead-bytes: 2GiB\n", ":1: ahead-bytes: expected at most pool-bytes");
+    REFUSE("store-when: never\n", ":1: store-when: expected one of evicted, second-use, at-once");
+    REFUSE("tenants: [{name: a, uids: [1], disk-guarantee: 1MiB}]\n",
+           "disk-max-bytes: expected at least the 1048576 bytes of all guarantees together");
     REFUSE("max-payers: 1\ntenants: [{name: a, uids: [1]}, {name: b, uids: [2]}]\n",
            ":1: max-payers: expected at least the 2");
 }

@@ -69,8 +69,7 @@ static bool is_same(const struct record *a, const struct record *b)
            a->epoch == b->epoch && a->generation == b->generation &&
            a->num_tokens == b->num_tokens && a->num_form == b->num_form &&
            a->has_parent == b->has_parent && a->is_storable == b->is_storable &&
-           a->is_generated == b->is_generated &&
-           memcmp(a->form, b->form, sizeof(a->form)) == 0;
+           a->is_generated == b->is_generated && memcmp(a->form, b->form, sizeof(a->form)) == 0;
 }
 
 static void assert_has(const struct records *records, uint32_t slot, uint32_t number)

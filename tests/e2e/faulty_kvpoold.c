@@ -29,6 +29,8 @@ static int begin(void *state, const struct disk_io *io)
 
     if (is_unlucky(faults))
         return -EIO;
+    if (io->kind == DISK_IO_SCRATCH && atomic_load(&faults->hold_probes))
+        return DISK_FAULT_HOLD;
     if (io->kind != DISK_IO_DATA)
         return 0;
     if (atomic_load(io->is_write ? &faults->hold_writes : &faults->hold_reads))

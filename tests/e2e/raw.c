@@ -2,6 +2,7 @@
 #include "tests/e2e/raw.h"
 
 #include "proto/caps.h"
+#include "proto/status.h"
 #include "tests/support/test.h"
 
 #include <poll.h>
@@ -228,6 +229,22 @@ uint32_t raw_call(struct raw *raw, raw_request *request)
     if (status != UINT32_MAX)
         assert_int_equal(id, request->id);
     return status;
+}
+
+uint32_t raw_register(struct raw *raw, Kvpool__Wire__RegisterModel *model)
+{
+    raw_request request = KVPOOL__WIRE__REQUEST__INIT, *list[] = {&request};
+
+    request.id = raw->next_id++;
+    request.verb_case = RAW_REQUEST(REGISTER_MODEL);
+    request.register_model = model;
+    assert_true(raw_batch(raw, list, 1, NULL, 0, 10000));
+    raw_replies *replies = raw_receive(raw, 10000);
+    assert_non_null(replies);
+    assert_int_equal(replies->replies[0]->status, STATUS_OK);
+    uint32_t handle = replies->replies[0]->model->model;
+    raw_free(replies);
+    return handle;
 }
 
 /* ---- rings ---------------------------------------------------------------------------------- */

@@ -10,17 +10,17 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct kvpool_model stored = {.name = "stored",
-                                           .weights_revision = "1",
-                                           .dtype = KVPOOL_OPAQUE,
-                                           .layout_name = "bytes",
-                                           .opaque_block_bytes = STORE_BLOCK};
+const struct kvpool_model store_model = {.name = "stored",
+                                         .weights_revision = "1",
+                                         .dtype = KVPOOL_OPAQUE,
+                                         .layout_name = "bytes",
+                                         .opaque_block_bytes = STORE_BLOCK};
 
 uint32_t store_register(struct kvpool *kvpool)
 {
     uint32_t model = 0;
 
-    assert_int_equal(kvpool_register_model(kvpool, &stored, &model, NULL), 0);
+    assert_int_equal(kvpool_register_model(kvpool, &store_model, &model, NULL), 0);
     return model;
 }
 

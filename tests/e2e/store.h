@@ -9,6 +9,7 @@
 enum { STORE_BLOCK = 60000, STORE_TOKENS = 16, STORE_MAX_BLOCKS = 64 };
 
 /* An opaque model of STORE_BLOCK bytes a block: one in a page of 64 KiB. */
+extern const struct kvpool_model store_model;
 uint32_t store_register(struct kvpool *kvpool);
 
 /* @num_blocks whole blocks of the prompt @seed. */

@@ -261,6 +261,36 @@ static void random_errors_are_misses(void **state)
     kvpool_disconnect(kvpool);
 }
 
+/* It answers, and goes on without the disk until that comes. */
+static void a_disk_that_is_slow_to_open_delays_nobody(void **state)
+{
+    struct kvpool_result result;
+
+    (void)state;
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
+    uint32_t model = store_register(kvpool);
+    store_flood(&daemon_, kvpool, model, 1, 1 + FLOOD);
+    kvpool_disconnect(kvpool);
+    assert_int_equal(daemon_stop(&daemon_, SIGKILL), 128 + SIGKILL);
+    atomic_store(&faults->hold_probes, 1);
+    uint64_t began = now_ms();
+    daemon_restart(&daemon_);
+    print_message("answers after %lu ms\n", now_ms() - began);
+    assert_in_range(now_ms() - began, 0, 2000); /* about 200 ms where nothing else runs */
+    assert_int_equal(stat_read(&daemon_, "disk_phase"), 1);
+    assert_int_equal(tier_stat(&daemon_, "tier_mode", "disk"), 2); /* off */
+    kvpool = engine_connect(&daemon_, NULL, 0);
+    model = store_register(kvpool);
+    assert_int_equal(store_get(kvpool, model, 1, BLOCKS, &result), 0);
+    assert_int_equal(result.matched, 0);
+    assert_int_equal(store_put(kvpool, model, 500, BLOCKS, false), 0);
+    atomic_store(&faults->hold_probes, 0);
+    stat_await(&daemon_, "disk_phase", 3, 20000);
+    assert_int_equal(store_get(kvpool, model, 1, BLOCKS, &result), 0);
+    assert_int_equal(result.matched, TOKENS);
+    kvpool_disconnect(kvpool);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, finish)
 int main(int argc, char **argv)
 {
@@ -274,6 +304,7 @@ int main(int argc, char **argv)
         TEST(an_engine_that_dies_while_it_waits_leaves_nothing),
         TEST(a_disk_that_hangs_is_gone_without),
         TEST(random_errors_are_misses),
+        TEST(a_disk_that_is_slow_to_open_delays_nobody),
     };
 
     if (argc > 1)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/e2e/test_quickstart.sh - deploy/quickstart says what it promises, and leaves nothing behind.
+# tests/e2e/test_quickstart.sh - deploy/quickstart-small says what it promises, and leaves nothing behind.
 # usage: test_quickstart.sh SOURCE_FOLDER BUILD_FOLDER
 set -eu
 source=${1:?} build=${2:?}
@@ -27,7 +27,7 @@ expect() { # expect PATTERN
     grep -Eq "$1" "$out" || fail "no '$1'"
 }
 
-"$source/deploy/quickstart" --no-install --built "$build" --tour >"$out" 2>&1 || fail "it failed"
+"$source/deploy/quickstart-small" --no-install --built "$build" --tour >"$out" 2>&1 || fail "it failed"
 for dtype in f32 f16; do
     expect "^one +$dtype +340 +0 .* 387 +1 +297216 "
     expect "^two +$dtype +340 +320 .* 67 +1 +51456 "
@@ -39,7 +39,7 @@ expect '^> fork '
 nothing_is_left
 
 # One who interrupts it is left with nothing, too.
-"$source/deploy/quickstart" --no-install --built "$build" >"$out" 2>&1 &
+"$source/deploy/quickstart-small" --no-install --built "$build" >"$out" 2>&1 &
 script=$!
 tries=400
 until ls "$TMPDIR"/*/run/session.sock >/dev/null 2>&1; do
@@ -53,7 +53,7 @@ wait $script || status=$?
 [ $status = 130 ] || fail "exit status $status after SIGTERM"
 nothing_is_left
 
-! "$source/deploy/quickstart" --no-install --built "$TMPDIR" >"$out" 2>&1 || fail "nothing to run"
+! "$source/deploy/quickstart-small" --no-install --built "$TMPDIR" >"$out" 2>&1 || fail "nothing to run"
 expect 'is it built'
 nothing_is_left
 rm -f "$out"

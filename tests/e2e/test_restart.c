@@ -156,6 +156,54 @@ static void spoilt_blocks_are_misses(void **state)
     assert_in_range(stat_read(&daemon_, "disk_corrupt"), PROMPTS, PROMPTS * BLOCKS / 2);
 }
 
+static void config_change(const char *expression)
+{
+    char command[256];
+
+    (void)snprintf(command, sizeof(command), "sed -i '%s' %s/kvpoold.yaml", expression,
+                   daemon_.dir);
+    assert_int_equal(system(command), 0);
+}
+
+/* The exit status of a daemon that is not to start. */
+static int start_refused(void)
+{
+    char config[128];
+    int status;
+    pid_t pid = fork();
+
+    (void)snprintf(config, sizeof(config), "%s/kvpoold.yaml", daemon_.dir);
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)execl(getenv("KVPOOLD"), "kvpoold", "--config", config, (char *)NULL);
+        _exit(127);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void a_disk_that_cannot_be_had_is_refused_or_gone_without(void **state)
+{
+    (void)state;
+    start_and_fill();
+    assert_int_equal(daemon_stop(&daemon_, SIGTERM), 0);
+    config_change(
+        "s/^disk-granule-bytes: .*/disk-granule-bytes: 512KiB/"); /* not as it is laid out */
+    assert_int_equal(start_refused(), 1);
+    config_change("$ a disk-optional: true");
+    daemon_restart(&daemon_);
+    assert_int_equal(stat_read(&daemon_, "disk_phase"), 0);
+    assert_int_equal(get_all(), 0);
+    assert_int_equal(daemon_stop(&daemon_, SIGTERM), 0);
+    config_change("$ a strict: true");
+    assert_int_equal(start_refused(), 1); /* a fallback */
+    config_change("/^strict/d");
+    config_change("s/^disk-granule-bytes: .*/disk-granule-bytes: 256KiB/");
+    daemon_restart(&daemon_);
+    stat_await(&daemon_, "disk_phase", 3, 20000);
+    assert_int_equal(get_all(), PROMPTS * TOKENS); /* nothing happened to it */
+}
+
 /* ---- memory --------------------------------------------------------------------------------- */
 
 /* No disk has it: what is found was in memory. */
@@ -220,6 +268,16 @@ static void memory_outlives_the_daemon(void **state)
         assert_int_equal(get_six(), 6 * TOKENS);
         assert_int_equal(tier_stat(&daemon_, "tier_hit_tokens", "device"), 6 * TOKENS);
         assert_int_equal(stat_read(&daemon_, "arenas_unkept"), 0);
+    }
+}
+
+static void memory_without_a_mount_does_so_too(void **state)
+{
+    (void)state;
+    start_in_memory("private-mount: false\n");
+    for (int time = 0; time < 2; time++) {
+        restart_hot(SIGKILL);
+        assert_int_equal(get_six(), 6 * TOKENS);
     }
 }
 
@@ -300,14 +358,10 @@ static void cleared_memory_is_not_found(void **state)
 
 static void another_budget_gives_the_memory_up(void **state)
 {
-    char path[128];
-
     (void)state;
     start_in_memory("");
     assert_int_equal(daemon_stop(&daemon_, SIGKILL), 128 + SIGKILL);
-    (void)snprintf(path, sizeof(path),
-                   "sed -i 's/^pool-bytes: 2MiB/pool-bytes: 4MiB/' %s/kvpoold.yaml", daemon_.dir);
-    assert_int_equal(system(path), 0);
+    config_change("s/^pool-bytes: .*/pool-bytes: 4MiB/");
     daemon_restart(&daemon_);
     assert_int_equal(stat_read(&daemon_, "device_charged_bytes"), 0);
     assert_int_equal(get_six(), 0);
@@ -323,10 +377,90 @@ static void both_tiers_of_memory_outlive_the_daemon(void **state)
     kvpool_disconnect(kvpool);
     uint64_t in_host = tier_stat(&daemon_, "tier_evictable", "host");
     assert_true(in_host > 0);
+    uint64_t in_pool = tier_stat(&daemon_, "tier_evictable", "device");
     restart_hot(SIGKILL);
-    assert_int_equal(tier_stat(&daemon_, "tier_evictable", "host"), in_host);
+    assert_int_equal(stat_read(&daemon_, "memory_restored_blocks"), in_host + in_pool);
     assert_int_equal(get_all(), PROMPTS * TOKENS);
     assert_true(tier_stat(&daemon_, "tier_hit_tokens", "host") > 0);
+}
+
+/* ---- at any moment -------------------------------------------------------------------------- */
+
+enum { KILLS = 12, SEEDS = 40 };
+
+/* Puts and gets prompts at random for as long as the daemon lives: what matches is exact. */
+static void load_run(unsigned seed)
+{
+    uint32_t tokens[TOKENS];
+    static uint8_t bytes[BLOCKS][STORE_BLOCK];
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
+    const struct kvpool_allocate_options unfilled = {.unfilled = true};
+    struct kvpool_result result;
+    uint32_t model = 0;
+
+    if (!kvpool || kvpool_register_model(kvpool, &store_model, &model, NULL))
+        _exit(0); /* it was killed before */
+    for (uint64_t sequence = 1;; sequence++) {
+        uint32_t prompt_seed = (uint32_t)rand_r(&seed) % SEEDS + 1;
+        const struct kvpool_prompt prompt = store_prompt(model, prompt_seed, BLOCKS, tokens);
+        int status = kvpool_allocate(kvpool, sequence, &prompt, &unfilled, &result);
+        if (status == KVPOOL_DISCONNECTED)
+            break;
+        if (status)
+            continue; /* no room just now */
+        uint32_t first = (uint32_t)(result.matched / STORE_TOKENS);
+        struct kvpool_blocks blocks = {.sequence = sequence,
+                                       .first_block = first,
+                                       .num_blocks = BLOCKS - first,
+                                       .data = bytes[first],
+                                       .data_bytes = (uint64_t)(BLOCKS - first) * STORE_BLOCK};
+        for (uint32_t at = first; at < BLOCKS; at++)
+            block_fill(bytes[at], STORE_BLOCK, block_tag(prompt_seed, at, 1));
+        if (first < BLOCKS && (kvpool_write(kvpool, &blocks) || kvpool_fill(kvpool, sequence) ||
+                               kvpool_publish(kvpool, sequence)))
+            break;
+        blocks = (struct kvpool_blocks){
+            .sequence = sequence, .num_blocks = BLOCKS, .data = bytes, .data_bytes = sizeof(bytes)};
+        if (kvpool_read(kvpool, &blocks))
+            break;
+        for (uint32_t at = 0; at < BLOCKS; at++) {
+            if (!block_is(bytes[at], STORE_BLOCK, block_tag(prompt_seed, at, 1)))
+                _exit(77);
+        }
+        if (kvpool_release(kvpool, sequence))
+            break;
+    }
+    _exit(0);
+}
+
+static void killed_at_any_moment_it_serves_no_wrong_byte(void **state)
+{
+    unsigned random = 4711;
+    int status;
+
+    (void)state;
+    store_start(&daemon_, &disk, "keep: holder\nhost-tier-bytes: 1MiB\nhost-ahead-bytes: 1MiB\n");
+    for (int kills = 0; kills < KILLS; kills++) {
+        pid_t loads[2];
+        for (unsigned at = 0; at < 2; at++) {
+            loads[at] = fork();
+            if (loads[at] == 0)
+                load_run(random + at);
+        }
+        (void)usleep((useconds_t)rand_r(&random) % 400000);
+        assert_int_equal(daemon_stop(&daemon_, SIGKILL), 128 + SIGKILL);
+        for (unsigned at = 0; at < 2; at++) {
+            assert_int_equal(waitpid(loads[at], &status, 0), loads[at]);
+            assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        }
+        daemon_restart(&daemon_);
+    }
+    stat_await(&daemon_, "memory_adopting", 0, 20000);
+    stat_await(&daemon_, "disk_phase", 3, 20000);
+    store_settle(&daemon_);
+    check_slots();
+    assert_true(stat_read(&daemon_, "memory_restored_blocks") > 0);
+    assert_true(stat_read(&daemon_, "disk_restored_blocks") > 0);
 }
 
 #define TEST(name) cmocka_unit_test_teardown(name, finish)
@@ -337,13 +471,16 @@ int main(int argc, char **argv)
         TEST(a_killed_daemon_loses_nothing_that_was_stored),
         TEST(what_was_cleared_is_not_found_after_a_restart),
         TEST(spoilt_blocks_are_misses),
+        TEST(a_disk_that_cannot_be_had_is_refused_or_gone_without),
         TEST(memory_outlives_the_daemon),
+        TEST(memory_without_a_mount_does_so_too),
         TEST(no_mapping_of_before_reaches_what_was_kept),
         TEST(unwanted_blocks_stay_unwanted),
         TEST(forgotten_memory_does_not),
         TEST(cleared_memory_is_not_found),
         TEST(another_budget_gives_the_memory_up),
         TEST(both_tiers_of_memory_outlive_the_daemon),
+        TEST(killed_at_any_moment_it_serves_no_wrong_byte),
     };
 
     if (argc > 1)

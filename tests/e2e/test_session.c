@@ -250,6 +250,8 @@ static void who_waits_for_a_fill_is_told_when_it_is_there(void **state)
     assert_int_equal(kvpool_fill(filler, 1), 0);
     assert_int_equal(kvpool_publish(filler, 1), 0);
     assert_int_equal(kvpool_wait(waiter, ticket, &result), 0);
+    assert_int_equal(result.matched, 48);
+    assert_int_equal(result.arriving, 0);
     assert_int_equal(kvpool_match(waiter, &prompt, &result), 0);
     assert_int_equal(result.matched, 48);
     kvpool_disconnect(filler);

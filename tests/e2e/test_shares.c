@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 /* Two tenants: a quarter of everything is promised to each. */
-enum { SEQUENCES = 64, SESSIONS = 8, PLANS = 32 };
+enum { SEQUENCES = 64, SESSIONS = 8, PLANS = 32, WAITERS = 8 };
 
 static const char token_b[] = "token-of-tenant-b-0123";
 static struct daemon daemon_;
@@ -16,7 +16,7 @@ static struct daemon daemon_;
 static int start(void **state)
 {
     daemon_start(&daemon_, "pool-bytes: 16MiB\nmax-sequences: 64\nmax-sessions: 8\n"
-                           "max-tenant-sessions: 8\nmax-steps: 60\nhello: 60s\n");
+                           "max-tenant-sessions: 8\nmax-steps: 60\nmax-waiters: 8\nhello: 60s\n");
     *state = &daemon_;
     return 0;
 }
@@ -108,6 +108,48 @@ static void a_tenant_leaves_plans_of_steps_to_others(void **state)
     stat_await(&daemon_, "pool_sequences", 0, 5000);
 }
 
+/* How many of its requests wait for a fill before it is told LIMIT. */
+static uint32_t wait_all(struct kvpool *filler, struct kvpool *kvpool, uint32_t model)
+{
+    const struct kvpool_allocate_options unfilled = {.unfilled = true};
+    uint32_t tokens[64], count = 0;
+    struct kvpool_prompt prompt = {.model = model, .tokens = tokens, .num_tokens = 64};
+    const struct kvpool_request wait = {
+        .verb = KVPOOL_WAIT_ARRIVING, .prompt = &prompt, .deadline_ms = 60000};
+    struct kvpool_result result = {0};
+    uint64_t ticket;
+
+    tokens_make(tokens, 64, 8);
+    assert_int_equal(kvpool_allocate(filler, 1, &prompt, &unfilled, NULL), 0);
+    while (kvpool_submit(kvpool, &wait, &ticket) == 0 && kvpool_poll(kvpool, 300, &result) != 0)
+        count++;
+    assert_int_equal(result.status, KVPOOL_LIMIT);
+    return count;
+}
+
+static void a_tenant_leaves_waiting_to_others(void **state)
+{
+    uint32_t model_a, model_b, model;
+    struct kvpool *a = engine_with_model(NULL, &model_a), *b = engine_with_model(token_b, &model_b);
+    struct kvpool *fill_a = engine_with_model(NULL, &model);
+    struct kvpool *fill_b = engine_with_model(token_b, &model);
+
+    (void)state;
+    assert_int_equal(wait_all(fill_a, a, model_a), 3 * WAITERS / 4);
+    assert_int_equal(wait_all(fill_b, b, model_b), WAITERS / 4);
+    kvpool_disconnect(a); /* its requests wait no more */
+    stat_await(&daemon_, "pool_sessions", 3, 5000);
+    a = engine_with_model(NULL, &model_a);
+    kvpool_disconnect(fill_a);
+    fill_a = engine_with_model(NULL, &model);
+    assert_int_equal(wait_all(fill_a, a, model_a), 3 * WAITERS / 4);
+    kvpool_disconnect(a);
+    kvpool_disconnect(b);
+    kvpool_disconnect(fill_a);
+    kvpool_disconnect(fill_b);
+    stat_await(&daemon_, "pool_sequences", 0, 5000);
+}
+
 static uint32_t connect_all(const char *token, struct kvpool **out)
 {
     uint32_t count = 0;
@@ -160,6 +202,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_tenant_leaves_sequences_to_others),
         cmocka_unit_test(a_tenant_leaves_plans_of_steps_to_others),
+        cmocka_unit_test(a_tenant_leaves_waiting_to_others),
         cmocka_unit_test(a_tenant_leaves_sessions_to_others),
         cmocka_unit_test(who_says_nothing_is_in_nobodys_way),
     };

@@ -3,6 +3,7 @@
 #include "tests/e2e/store.h"
 #include "tests/support/test.h"
 
+#include <string.h>
 #include <unistd.h>
 
 enum { PROMPTS = 24, BLOCKS = 4, FLOOD = 8 /* prompts of 4 blocks: the whole pool */ };
@@ -116,7 +117,7 @@ static void a_preempted_conversation_goes_below_and_is_resumed(void **state)
 /* Many at a time, some of one prompt: they wait for the same transfers. */
 static void allocations_that_wait_are_all_answered(void **state)
 {
-    enum { MANY = 6 };
+    enum { MANY = 4 }; /* beside them, 16 blocks may be on their way to the disk */
     uint32_t tokens[MANY][BLOCKS * STORE_TOKENS];
     struct kvpool_prompt prompts[MANY];
     struct kvpool_result result;
@@ -215,6 +216,69 @@ static void blocks_go_through_memory_to_the_disk(void **state)
     kvpool_disconnect(kvpool);
 }
 
+static void quota_set(const char *tier, uint64_t limit_bytes, int answer)
+{
+    struct kvpool *operator= operator_connect(&daemon_);
+    const struct kvpool_request request = {
+        .verb = KVPOOL_SET_QUOTA,
+        .domain = "a",
+        .what = tier,
+        .quota = {.has_limit = true, .limit_bytes = limit_bytes, .weight = 1}};
+
+    assert_int_equal(kvpool_call(operator, & request, NULL), answer);
+    kvpool_disconnect(operator);
+}
+
+/* Two granules of 4 blocks: at the limit, what is stored takes the place of what was. */
+static void a_tenant_has_a_limit_in_each_tier(void **state)
+{
+    (void)state;
+    store_start(&daemon_, &disk, "store-when: at-once\n");
+    quota_set("disk", 512 << 10, 0);
+    quota_set("host", 512 << 10, KVPOOL_INVALID); /* there is none */
+    quota_set("tape", 512 << 10, KVPOOL_INVALID);
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
+    store_flood(&daemon_, kvpool, store_register(kvpool), 1, 6);
+    assert_int_equal(tier_stat(&daemon_, "tier_charged_bytes", "disk"), 512 << 10);
+    assert_int_equal(tier_stat(&daemon_, "tier_evictable", "disk"), 8);
+    kvpool_disconnect(kvpool);
+}
+
+/* A granule of the disk has 256 KiB. */
+static void blocks_too_large_for_the_disk_do_without(void **state)
+{
+    const struct kvpool_model large = {.name = "large",
+                                       .weights_revision = "1",
+                                       .dtype = KVPOOL_OPAQUE,
+                                       .layout_name = "bytes",
+                                       .opaque_block_bytes = 300000};
+    static char json[1 << 16];
+    uint32_t model, tokens[BLOCKS * STORE_TOKENS];
+
+    (void)state;
+    store_start(&daemon_, &disk, "");
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
+    assert_int_equal(kvpool_register_model(kvpool, &large, &model, NULL), 0);
+    for (uint32_t seed = 1; seed <= 10; seed++) {
+        const struct kvpool_prompt prompt = store_prompt(model, seed, BLOCKS, tokens);
+        assert_int_equal(kvpool_allocate(kvpool, seed, &prompt, NULL, NULL), 0);
+        assert_int_equal(kvpool_publish(kvpool, seed), 0);
+        assert_int_equal(kvpool_release(kvpool, seed), 0);
+    }
+    assert_true(tier_stat(&daemon_, "tier_evictions", "device") > 0);
+    assert_int_equal(tier_stat(&daemon_, "tier_skipped_late", "device"), 0);
+    assert_int_equal(tier_stat(&daemon_, "tier_stores_started", "disk"), 0);
+    (void)store_register(kvpool);
+    struct kvpool *operator= operator_connect(&daemon_);
+    const struct kvpool_request list = {
+        .verb = KVPOOL_LIST, .what = "models", .json = json, .json_max = sizeof(json)};
+    assert_int_equal(kvpool_call(operator, & list, NULL), 0);
+    kvpool_disconnect(operator);
+    assert_non_null(strstr(json, "\"on_disk\":false")); /* the first */
+    assert_non_null(strstr(json, "\"on_disk\":true"));
+    kvpool_disconnect(kvpool);
+}
+
 #define TEST(name) cmocka_unit_test_teardown(name, finish)
 int main(void)
 {
@@ -226,6 +290,8 @@ int main(void)
         TEST(what_a_session_does_not_want_stored_is_not),
         TEST(stored_at_once_is_on_disk_before_it_is_evicted),
         TEST(blocks_go_through_memory_to_the_disk),
+        TEST(a_tenant_has_a_limit_in_each_tier),
+        TEST(blocks_too_large_for_the_disk_do_without),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

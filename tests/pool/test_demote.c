@@ -202,8 +202,22 @@ static void a_hit_makes_a_generated_block_prompt(void **state)
     assert_int_equal(copies_of_all(f), 2);
 }
 
+/* Which slots of both groups' arenas are being copied, as bit sets. */
+static void stored_slots(struct fixture *f, pool_model model, uint32_t *out_full,
+                         uint32_t *out_sliding)
+{
+    *out_full = *out_sliding = 0;
+    for (uint32_t i = 0; i < count_effects(f, POOL_EFFECT_COPY); i++) {
+        const struct pool_effect *copy = nth_effect(f, POOL_EFFECT_COPY, i);
+        *(copy->from_arena == arena_of(f, 0, model, 0) ? out_full : out_sliding) |=
+            1u << copy->from_slot;
+    }
+}
+
 static void of_sliding_groups_the_last_window_is_stored(void **state)
 {
+    uint32_t full, sliding;
+
     (void)state;
     struct fixture *f = fixture_create_tiers(12, 0, 16, 12);
     pool_model model = add_model_of_two(f, 5);
@@ -218,18 +232,48 @@ static void of_sliding_groups_the_last_window_is_stored(void **state)
     assert_table(f, 1, "1,2,3;0,0,3"); /* what left the window is cached, too */
     assert_int_equal(release(f, 1, 0), 0);
     advance(f);
-    uint32_t full = 0, sliding = 0;
-    for (uint32_t i = 0; i < count_effects(f, POOL_EFFECT_COPY); i++) {
-        const struct pool_effect *copy = nth_effect(f, POOL_EFFECT_COPY, i);
-        if (copy->from_arena == arena_of(f, 0, model, 0))
-            full |= 1u << copy->from_slot;
-        else
-            sliding |= 1u << copy->from_slot;
-    }
+    stored_slots(f, model, &full, &sliding);
     assert_int_equal(full, 1u << 1 | 1u << 2 | 1u << 3);
     assert_int_equal(sliding, 1u << 2 | 1u << 3);
     (void)copies_done(f, 0);
     fixture_destroy(f);
+}
+
+static void a_preempt_wants_the_last_window_too(void **state)
+{
+    uint32_t full, sliding;
+
+    (void)state;
+    struct fixture *f = fixture_create_tiers(12, 0, 16, 12);
+    pool_model model = add_model_of_two(f, 5);
+
+    assert_int_equal(alloc(f, .id = 1, .model = model, .seed = 1, .count = 1), 0);
+    assert_int_equal(append(f, 1, 1, 11, 0), 0);
+    assert_int_equal(fork_to(f, 1, 2), 0);
+    assert_int_equal(publish(f, 1), 0); /* generated: nothing of it is to be stored */
+    assert_table(f, 2, "1,2,3;1,2,3");
+    assert_int_equal(preempt(f, 2, 0), 0);
+    assert_int_equal(release(f, 1, 0), 0);
+    advance(f);
+    stored_slots(f, model, &full, &sliding);
+    assert_int_equal(full, 1u << 1 | 1u << 2 | 1u << 3);
+    assert_int_equal(sliding, 1u << 2 | 1u << 3); /* as of a prompt of 12 tokens */
+    (void)copies_done(f, 0);
+    fixture_destroy(f);
+}
+
+static void a_preempt_does_not_want_the_block_that_its_tail_was_cut_from(void **state)
+{
+    struct fixture *f = *state;
+
+    must_alloc(f, 1, 1, 3);
+    assert_int_equal(append(f, 1, 1, 1, 0), 0);
+    assert_int_equal(publish(f, 1), 0); /* its 4th token is generated */
+    assert_int_equal(truncate_to(f, 1, 3, 0), 0);
+    assert_int_equal(preempt(f, 1, 0), 0); /* and is none of its tokens */
+    must_alloc(f, 2, 2, 12);
+    assert_evictable(f, "1");
+    assert_int_equal(copies_of_all(f), 0);
 }
 
 /* ---- when ---- */
@@ -438,6 +482,8 @@ int main(void)
         tier_test(a_hit_makes_a_generated_block_prompt),
         cmocka_unit_test(of_sliding_groups_the_last_window_is_stored),
         cmocka_unit_test(at_once_stores_what_is_published),
+        cmocka_unit_test(a_preempt_wants_the_last_window_too),
+        tier_test(a_preempt_does_not_want_the_block_that_its_tail_was_cut_from),
         cmocka_unit_test(second_use_stores_what_an_allocation_hits),
         cmocka_unit_test(max_store_bytes_bounds_what_is_under_way),
         cmocka_unit_test(the_rate_is_counted_by_ticks),

@@ -410,10 +410,9 @@ static void a_shared_block_comes_up_in_its_domains_arena(void **state)
     fixture_destroy(f);
 }
 
-static void shared_blocks_that_could_never_come_up_are_no_hits(void **state)
+/* Two blocks of text 1, on the device and on disk. */
+static pool_payer shared_text_in_both_tiers(struct fixture *f)
 {
-    (void)state;
-    struct fixture *f = fixture_create_tiers(8, 0, 8, 8);
     pool_payer domain = add_domain(f);
 
     assert_int_equal(pool_domain_grant(f->pool, domain, 0, POOL_MAY_READ | POOL_MAY_FILL), 0);
@@ -421,9 +420,61 @@ static void shared_blocks_that_could_never_come_up_are_no_hits(void **state)
     assert_int_equal(publish(f, 1), 0);
     assert_int_equal(release(f, 1, 0), 0);
     advance(f);
-    (void)copies_done(f, 0);
+    assert_int_equal(copies_done(f, 0), 2);
+    return domain;
+}
+
+static void a_lowered_limit_takes_nothing_from_the_device(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_create_tiers(8, 0, 8, 8);
+    pool_payer domain = shared_text_in_both_tiers(f);
+
+    assert_int_equal(pool_quota_set(f->pool, domain, &(struct pool_quota){0, 1, 1}), 0);
+    assert_int_equal(alloc(f, .id = 2, .shared = domain, .seed = 1, .count = 9), 0);
+    assert_int_equal(f->found.matched, 8);
+    assert_int_equal(f->found.below, 0);
+    fixture_destroy(f);
+}
+
+/* One page on disk, which the second block of text 1 has; the first is on the device. */
+static void a_store_of_what_an_allocation_hits_does_not_evict_what_it_waits_for(void **state)
+{
+    (void)state;
+    struct pool_config config;
+    fixture_tiers_config(&config, 8, 0, 1, 8);
+    config.store_when = POOL_STORE_SECOND_USE;
+    struct fixture *f = fixture_create_with(&config);
+
+    must_alloc(f, 1, 1, 8);
+    assert_int_equal(release(f, 1, 0), 0);
+    for (uint32_t round = 0; round < 2; round++) { /* the first block is stored, then the second */
+        assert_int_equal(alloc(f, .id = 2, .seed = 1, .count = 9), 0);
+        assert_int_equal(copies_done(f, round), 1);
+        assert_int_equal(release(f, 2, 0), 0);
+    }
+    assert_int_equal(nth_effect(f, POOL_EFFECT_COPY, 1)->from_slot, 2);
+    assert_int_equal(pool_evict(f->pool, 1), 1); /* the second one */
+    assert_int_equal(alloc(f, .id = 3, .seed = 1, .count = 9, .cookie = 7), POOL_PENDING);
+    assert_int_equal(f->found.below, 4);
+    assert_int_equal(copies_done(f, 2), 1); /* it comes up, and the first is not stored */
+    assert_reply(f, 7, 0);
+    fixture_destroy(f);
+}
+
+static void shared_blocks_that_could_never_come_up_are_no_hits(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_create_tiers(8, 0, 8, 8);
+    pool_payer domain = shared_text_in_both_tiers(f);
+    struct pool_prefetched prefetched;
+
     assert_int_equal(pool_evict(f->pool, 2), 2);
     assert_int_equal(pool_quota_set(f->pool, domain, &(struct pool_quota){0, 1, 1}), 0);
+    assert_int_equal(match(f, .shared = domain, .seed = 1, .count = 9), 0);
+    assert_int_equal(f->found.matched, 0);
+    assert_int_equal(prefetch(f, &prefetched, .shared = domain, .seed = 1, .count = 9), 0);
+    assert_int_equal(prefetched.matched, 0);
     assert_int_equal(alloc(f, .id = 2, .shared = domain, .seed = 1, .count = 9), 0);
     assert_int_equal(f->found.matched, 0);
     assert_int_equal(alloc(f, .id = 3, .shared = domain, .seed = 1, .count = 5, .cookie = 7),
@@ -456,6 +507,8 @@ int main(void)
         cmocka_unit_test(a_tail_written_in_place_loses_its_copies_below),
         cmocka_unit_test(a_shared_block_comes_up_in_its_domains_arena),
         cmocka_unit_test(shared_blocks_that_could_never_come_up_are_no_hits),
+        cmocka_unit_test(a_lowered_limit_takes_nothing_from_the_device),
+        cmocka_unit_test(a_store_of_what_an_allocation_hits_does_not_evict_what_it_waits_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,16 +20,18 @@
  * To add an event: a function, a line in sim_verbs.h and a row in sim_events.c. A seed that was
  * printed before then means another run.
  *
- * To add a tier (host, disk): its slots get rows of their own beside struct sim_arena's, its copies
- * a struct sim_copy with a tier at each end, and sim_settle() the new effects. Delay, reordering
- * and errors then come by themselves (event_copy_part, event_copy_end). The oracle needs nothing: a
- * match is still what STORED and REMOVED say, and whoever reads still compares words. A restart is
- * a new pool over the rows that survive; torn ones are poison.
+ * Tiers below the device are arenas like the device's, with a record beside every slot (what a
+ * header on a medium holds: sim_tiers.h). A copy between tiers fails, is cut short, or goes wrong
+ * without a word (sim_copies.c); bits flip; tiers stall, are switched off and on (sim_below.c).
+ * Whatever is read below is compared with its record's sum, as offload/ does; what comes up is
+ * compared with the words of its prefix, whatever the sums say. A crash (sim_restart.c) leaves the
+ * effects of a verb half carried out and copies half done; a new pool then learns what survived.
  */
 #pragma once
 
 #include "pool/pool.h"
 
+#include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -48,12 +50,16 @@ enum {
     SIM_MAX_MODELS = 3,
     SIM_MAX_GROUPS = 3,
     SIM_MAX_LAYERS = 4,
-    SIM_MAX_ARENAS = 64,
+    SIM_CAP_ARENAS = 64, /* of each tier */
+    SIM_MAX_ARENAS = SIM_CAP_ARENAS * POOL_NUM_TIERS,
+    SIM_MAX_PARTS = POOL_MAX_DEVICES + POOL_NUM_TIERS, /* budgets: of devices, and of tiers */
+    SIM_MAX_BLOCK_TOKENS = 16,
     SIM_MAX_REQUESTS = 64,
-    SIM_MAX_EFFECTS = 4096,
-    SIM_MAX_STORED = 4096,
+    SIM_MAX_EFFECTS = 8192,
+    SIM_MAX_STORED = 8192,
     SIM_MAX_LINGERING = 128,
-    SIM_BUCKETS = 512
+    SIM_BUCKETS = 512,
+    SIM_WANT_BITS = 1 << 18 /* see sim_want.c */
 };
 
 #define SIM_NONE UINT32_MAX
@@ -75,15 +81,33 @@ uint64_t mix64(uint64_t value);
 struct sim_slot {
     bool is_published, is_poisoned;
     uint32_t num_reading, num_writing; /* copies under way */
-    uint32_t stored;                   /* entry of sim.stored while published */
+    struct pool_key key;               /* while published */
     uint32_t num_tables;               /* scratch of sim_check() */
     uint32_t generation;               /* when it was last seen in a table; 0: never */
     bool was_free;                     /* since then */
     uint64_t mark;                     /* the last table that was seen to have it */
 };
 
+/* What a medium keeps beside a slot, to find the block again after a restart. */
+struct sim_record {
+    bool is_there;
+    bool is_written; /* the copy that made it was told to be complete */
+    bool is_stale; /* it is not there, but may be again after a crash: GONE had not got that far */
+    bool has_parent, has_hashes, is_unstorable, is_generated;
+    uint32_t generation, epoch, num_form;
+    uint32_t form[SIM_MAX_BLOCK_TOKENS];
+    struct pool_key key, parent;
+    uint64_t sum;                          /* of the rows, as they were when they were written */
+    uint64_t hashes[SIM_MAX_BLOCK_TOKENS]; /* of the prefixes of its tokens: for checks only */
+};
+
+/* Of a granule after a crash. */
+enum sim_survival { SURVIVAL_NONE = 0, SURVIVAL_UNCLAIMED, SURVIVAL_CLAIMED };
+
 struct sim_arena {
     bool is_used;
+    enum pool_tier tier;
+    uint32_t family; /* of (domain, model, group): sim_family() */
     pool_payer domain;
     pool_model model;
     uint32_t group, num_layers, num_ranks, slots_per_granule, pages;
@@ -91,6 +115,8 @@ struct sim_arena {
     bool *is_committed;     /* by granule */
     uint64_t *rows;         /* [slot][rank][layer of the group][token] */
     struct sim_slot *slots; /* by slot number; 0 is not used */
+    struct sim_record *records;
+    uint8_t *survival; /* by granule: enum sim_survival */
 };
 
 /* A copy that the core asked for; rows move in the order (first + i * stride) % rows. */
@@ -99,6 +125,17 @@ struct sim_copy {
     pool_transfer transfer;
     uint32_t from_arena, from_slot, arena, slot;
     uint32_t first, stride, num_done;
+    enum pool_tier from_tier, tier; /* both the device: a tail */
+    uint64_t serial;                /* between tiers: of the key in sim.stored */
+    uint64_t bytes;
+    struct sim_record record; /* of the destination, once it is written */
+};
+
+enum sim_fault {
+    FAULT_NONE,
+    FAULT_ERROR, /* nothing that can be read */
+    FAULT_SHORT, /* a part, and an error */
+    FAULT_SILENT /* a part, and no error: only the sum tells */
 };
 
 struct sim_plan_row {
@@ -129,11 +166,13 @@ struct sim_payer {
     pool_payer id;
     bool is_domain;
     struct pool_quota quota;
+    struct pool_quota below[POOL_NUM_TIERS];
     unsigned rights[SIM_MAX_PAYERS]; /* of each tenant in this domain */
 };
 
 struct sim_session {
     bool is_live, is_lingering, is_manual_publish;
+    enum pool_store store;
     pool_session id;
     uint64_t next_name;
     /* what its process may still write into after its end: arena, slot */
@@ -143,6 +182,7 @@ struct sim_session {
 
 struct sim_sequence {
     bool is_used, is_raw, is_mapped, is_filled, is_preempted;
+    bool is_promoting; /* its allocation waits for blocks below the device */
     uint32_t session, payer, domain, shared, model; /* indexes in sim; shared may be NONE */
     struct pool_name name;
     uint64_t salt;
@@ -151,6 +191,8 @@ struct sim_sequence {
     uint32_t step;        /* that it is in; NONE */
     uint64_t cookie;      /* of the request that it waits for; 0 */
     uint32_t growth;      /* tokens that a pending append adds */
+    uint32_t num_prompt;  /* tokens that were given to allocate, or preempted */
+    uint32_t num_matched; /* of them, those that were hit */
     uint32_t label,
         shared_label;    /* of its rows, and of those in the shared domain: device_label() */
     uint32_t considered; /* positions that publish has looked at */
@@ -173,6 +215,8 @@ struct sim_step {
 
 enum sim_request_kind {
     REQUEST_NONE = 0,
+    REQUEST_ALLOC,
+    REQUEST_RESUME,
     REQUEST_APPEND,
     REQUEST_TRUNCATE,
     REQUEST_RELEASE,
@@ -196,21 +240,32 @@ struct sim_request {
     uint32_t subject; /* sequence or step */
     uint32_t argument;
     uint64_t since_ms;
-    uint64_t deadline_ms; /* REQUEST_WAIT */
+    uint64_t deadline_ms; /* WAIT, ALLOC, RESUME; UINT64_MAX: none */
+    uint64_t troubles;    /* ALLOC, RESUME: sim.troubles when it began */
+    uint32_t hits[POOL_NUM_TIERS];
+    bool is_cancelled;
     struct sim_fill fill;
     uint64_t run[SIM_MAX_POSITIONS]; /* prefixes of the blocks from fill.position to fill.last */
 };
 
-/* A key that can be found, or that could until a clear. */
+/* A key that can be found, or that could until a clear: from STORED to REMOVED. */
 struct sim_stored {
     struct pool_key key;
-    uint32_t arena, slot, next;
-    bool is_used, is_stale;
+    uint64_t serial;
+    uint32_t family, next;
+    bool is_used, is_stale, has_hashes;
+    bool is_unwanted;              /* below the device: who published it says so */
+    uint32_t slot[POOL_NUM_TIERS]; /* where it is present; 0: not there */
+    uint32_t num_arriving;         /* copies of it to the device */
+    uint32_t num_leaving;          /* ... and to tiers below */
+    uint64_t hashes[SIM_MAX_BLOCK_TOKENS];
 };
 
+/* One effect, with what its pointers point to. */
 struct sim_effect {
     struct pool_effect effect;
-    struct pool_key key;
+    struct pool_key key, parent;
+    uint32_t ids[SIM_MAX_BLOCK_TOKENS]; /* tokens, or form */
 };
 
 /* A prompt and what it points to. */
@@ -223,11 +278,36 @@ struct sim_prompt {
     struct pool_key keys[SIM_MAX_POSITIONS], shared_keys[SIM_MAX_POSITIONS];
 };
 
+/* A tier below the device. */
+struct sim_tier {
+    enum pool_tier_mode mode;
+    bool is_stalled;
+    uint64_t bytes;                   /* being stored there */
+    uint64_t credit;                  /* byte-milliseconds that may be stored */
+    uint64_t charged[SIM_MAX_PAYERS]; /* after the last event */
+    uint64_t hit_tokens;              /* of allocations that were granted */
+    uint32_t askers;                  /* payers with a copy to it in this event */
+};
+
+/* What a run came to, printed at the end: a simulator that never gets there proves nothing. */
+enum sim_count {
+    COUNT_STORES,
+    COUNT_PROMOTIONS,
+    COUNT_COPY_FAULTS,
+    COUNT_UNVERIFIED, /* reads below that the sum refused */
+    COUNT_CRASHES,
+    COUNT_RESTORED,
+    COUNT_HITS_BELOW, /* allocations that waited and were granted */
+    SIM_NUM_COUNTS
+};
+
 struct sim_options {
     uint64_t num_events;
     uint32_t check_every;
     bool is_verbose;
-    bool is_abrupt; /* engines vanish at the end, in whatever they are doing */
+    bool is_abrupt;     /* engines vanish at the end, in whatever they are doing */
+    bool is_crash;      /* the last event crashes */
+    bool is_unverified; /* what is read below the device is believed: the oracle must see it */
 };
 
 struct sim {
@@ -239,7 +319,10 @@ struct sim {
     uint64_t now_ms, next_cookie;
     bool is_idle;                 /* the event found nothing to do: another one is drawn */
     bool is_draining, has_slices; /* something may be left for pool_advance() */
-    uint32_t heat;                /* one token in so many differs from the common prompt */
+    uint32_t focus;               /* the sequence that verbs are for, and one; 0: any */
+    bool is_clearing;
+    bool is_quiet; /* nothing goes in this event but what a copy below takes the place of */
+    uint32_t heat; /* one token in so many differs from the common prompt */
     uint32_t max_length;
     bool is_long; /* few long sequences, whose tables take several chunks */
     uint64_t mark;
@@ -257,8 +340,8 @@ struct sim {
     uint32_t num_requests;
 
     struct sim_arena arenas[SIM_MAX_ARENAS];
-    uint32_t arena_of[SIM_MAX_PAYERS][SIM_MAX_MODELS][SIM_MAX_GROUPS];
-    uint64_t committed_pages[POOL_MAX_DEVICES];
+    uint32_t arena_of[POOL_NUM_TIERS][SIM_MAX_PAYERS][SIM_MAX_MODELS][SIM_MAX_GROUPS];
+    uint64_t committed_pages[SIM_MAX_PARTS];
     struct sim_copy copies[SIM_MAX_COPIES];
     uint32_t num_copies;
     pool_transfer ended_transfer; /* the last of each; 0: none yet */
@@ -268,10 +351,23 @@ struct sim {
 
     struct sim_stored stored[SIM_MAX_STORED];
     uint32_t buckets[SIM_BUCKETS], first_free_stored;
-    struct sim_effect effects[SIM_MAX_EFFECTS];
-    uint32_t num_effects;
+    uint64_t next_serial;
 
-    uint64_t answers[16]; /* how often each answer came, 0 and errors included */
+    struct sim_tier tiers[POOL_NUM_TIERS];
+    bool has_below;     /* some tier below the device is there */
+    uint32_t store_mix; /* enum pool_store of all sessions; more: each its own */
+    uint64_t troubles;  /* promotions that failed, and clears: why a verb may be told RETRY */
+    struct sim_sequence before[SIM_MAX_SEQUENCES]; /* what a waiting resume goes back to */
+    uint64_t wanted[SIM_WANT_BITS / 64];
+    uint32_t crash_after; /* so many effects more; 0: not planned */
+    jmp_buf crash;
+    bool is_recovering, is_recovery_loose; /* not all granules were claimed at once */
+
+    uint64_t answers[17]; /* how often each answer came, 0 and errors included */
+    uint64_t counts[SIM_NUM_COUNTS];
+    /* Not cleared at the start of a run: */
+    uint32_t num_effects;
+    struct sim_effect effects[SIM_MAX_EFFECTS];
 };
 
 /* Says what is wrong and ends the process; main's handler says how to replay. */
@@ -316,10 +412,13 @@ void sim_settle(struct sim *sim);
 
 void device_commit(struct sim *sim, uint32_t arena, uint32_t granule);
 void device_decommit(struct sim *sim, uint32_t arena, uint32_t granule);
-void device_copy(struct sim *sim, const struct pool_effect *effect);
 void device_finish(struct sim *sim);
-/* Adds the pages of granules with a published slot. */
+/* Counts a granule's pages on each of its devices, @sign times. */
+void device_count(struct sim *sim, const struct sim_arena *arena, int sign);
+/* Adds the pages of granules with a published slot, to each of SIM_MAX_PARTS budgets. */
 void device_count_cached(const struct sim *sim, uint32_t arena, uint64_t *pages);
+/* The budgets that an arena's granules take pages of. */
+uint32_t device_parts(const struct sim *sim, const struct sim_arena *arena, uint32_t *out);
 
 /* The slot, which must have memory. */
 struct sim_slot *device_slot(struct sim *sim, uint32_t arena, uint32_t slot);
@@ -341,27 +440,50 @@ void device_read(struct sim *sim, const struct sim_row *row);
 /* Fills a whole slot with SIM_POISON, or with SIM_SCRIBBLE. */
 void device_fill(struct sim *sim, uint32_t arena, uint32_t slot, uint64_t word);
 
+/* sim_copies.c */
+void copy_begin(struct sim *sim, const struct sim_effect *kept);
 void copy_proceed(struct sim *sim, struct sim_copy *copy, uint32_t num_rows);
-void copy_end(struct sim *sim, struct sim_copy *copy, int error);
+void copy_end(struct sim *sim, struct sim_copy *copy, enum sim_fault fault);
+enum sim_fault copy_draw_fault(struct sim *sim, const struct sim_copy *copy, uint32_t one_in);
 
 struct sim_attend *attend_begin(struct sim *sim, uint32_t step, uint32_t layer);
 void attend_proceed(struct sim *sim, struct sim_attend *attend, uint32_t num_tokens);
 void attend_end(struct sim *sim, struct sim_attend *attend, int error);
 
-/* ---- the oracle (sim_oracle.c) ----------------------------------------------------------------
+/* ---- the oracle (sim_stored.c, sim_oracle.c) --------------------------------------------------
  */
 
+uint32_t sim_family(uint32_t payer, uint32_t model, uint32_t group);
 void oracle_init(struct sim *sim);
+void oracle_reset(struct sim *sim); /* nothing is stored any more */
 void oracle_stored(struct sim *sim, const struct sim_effect *effect);
 void oracle_removed(struct sim *sim, const struct sim_effect *effect);
+void oracle_present(struct sim *sim, const struct sim_effect *effect);
+void oracle_gone(struct sim *sim, uint32_t arena, uint32_t slot);
 void oracle_cleared(struct sim *sim, uint32_t payer, uint32_t model);
+/* Whatever can be found is somewhere. */
+void oracle_check_stored(struct sim *sim);
+/* The entry of a key, cleared or not; NULL: it is not stored. */
+struct sim_stored *oracle_entry(struct sim *sim, uint32_t family, const struct pool_key *key);
 
 /* Whether a key can be found in the arena of (payer, model, group). */
 bool oracle_is_stored(const struct sim *sim, uint32_t payer, uint32_t model, uint32_t group,
                       const struct pool_key *key);
 
+/* The nearest tier where it is, and readable; POOL_NUM_TIERS: none, it is on its way up. */
+uint32_t oracle_tier(const struct sim *sim, uint32_t payer, uint32_t model, uint32_t group,
+                     const struct pool_key *key);
+
 /* What a match of the prompt must find: pool/pool.h leaves no choice. */
-uint32_t oracle_match(const struct sim *sim, const struct sim_prompt *prompt);
+struct sim_match {
+    uint32_t tokens, num_shared;   /* blocks of the shared domain */
+    uint32_t below;                /* tokens with a block that is not on the device */
+    uint32_t present;              /* leading tokens whose blocks all are */
+    uint32_t hits[POOL_NUM_TIERS]; /* tokens, by the tier of the furthest of their blocks */
+};
+struct sim_match oracle_match(const struct sim *sim, const struct sim_prompt *prompt);
+/* An allocation that hit so many tokens was granted. */
+void oracle_count_hits(struct sim *sim, const uint32_t *hits);
 
 /*
  * Has someone in this domain block @position of this prefix, and not yet published it, or not yet

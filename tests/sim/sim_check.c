@@ -1,5 +1,5 @@
 /* tests/sim/sim_check.c - what must hold between any two events, and when everything has ended. */
-#include "tests/sim/sim.h"
+#include "tests/sim/sim_tiers.h"
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
@@ -35,6 +35,12 @@ uint64_t sim_digest(struct sim *sim)
         for (size_t j = 0; j < ARRAY_SIZE(words); j++)
             digest = mix64(digest * 3 + words[j]);
     }
+    for (uint32_t i = 0; i < POOL_NUM_TIERS; i++) {
+        struct pool_tier_stats stats = {0};
+        (void)pool_tier_stats(sim->pool, i, &stats);
+        digest = mix64(digest * 3 + stats.stores_started + stats.promotions_started * 7 +
+                       stats.evictions * 77 + stats.hit_tokens * 777);
+    }
     for (uint32_t i = 0; i < SIM_MAX_ARENAS; i++)
         for (uint32_t j = 0; sim->arenas[i].is_used && j < ARRAY_SIZE(orders); j++) {
             size_t count = pool_arena_order(sim->pool, i, orders[j], slots, ARRAY_SIZE(slots));
@@ -60,9 +66,11 @@ static void check_sums(struct sim *sim)
         if (!arena->is_used)
             continue;
         uint32_t found = SIM_NONE;
-        (void)pool_arena_find(sim->pool, arena->domain, arena->model, arena->group, &found);
+        (void)pool_tier_arena_find(sim->pool, arena->domain, arena->model, arena->group,
+                                   arena->tier, &found);
         sim_expect(sim, found == i, "arena %u is found as %u", i, found);
-        slots += (uint64_t)arena->num_granules * arena->slots_per_granule;
+        if (arena->tier == POOL_TIER_DEVICE)
+            slots += (uint64_t)arena->num_granules * arena->slots_per_granule;
         int err = pool_arena_describe(sim->pool, i, &about);
         sim_expect(sim, err == 0 && about.num_granules == arena->num_granules,
                    "arena %u: %u granules, should be %u", i, about.num_granules,
@@ -122,6 +130,7 @@ void sim_check(struct sim *sim)
 {
     pool_check(sim->pool);
     check_sums(sim);
+    tiers_check(sim);
     for (uint32_t i = 0; i < SIM_MAX_SEQUENCES; i++)
         if (sim->sequences[i].is_used)
             oracle_check_sequence(sim, &sim->sequences[i]);
@@ -138,7 +147,7 @@ static void finish_attends_and_copies(struct sim *sim)
         uint32_t attend = random_below(&sim->random, SIM_MAX_ATTENDS);
 
         if (sim->copies[copy].is_used)
-            copy_end(sim, &sim->copies[copy], random_chance(&sim->random, 5) ? -5 : 0);
+            copy_end(sim, &sim->copies[copy], copy_draw_fault(sim, &sim->copies[copy], 5));
         if (sim->attends[attend].is_used)
             attend_end(sim, &sim->attends[attend], random_chance(&sim->random, 5) ? -5 : 0);
     }
@@ -167,6 +176,30 @@ static void release_all(struct sim *sim)
     sim_expect(sim, sim->num_requests == 0, "a request waits although nothing is left");
 }
 
+/* Pages of the granules that a payer caches in, in each budget. */
+static void check_charges(struct sim *sim, uint32_t payer)
+{
+    struct pool_payer_stats stats = payer_stats(sim, payer);
+    uint64_t pages[SIM_MAX_PARTS] = {0};
+
+    for (uint32_t i = 0; i < SIM_MAX_ARENAS; i++)
+        if (sim->arenas[i].is_used && sim->arenas[i].domain == sim->payers[payer].id)
+            device_count_cached(sim, i, pages);
+    for (uint32_t d = 0; d < sim->config.num_devices; d++)
+        sim_expect(sim, stats.charged_pages[d] == pages[d],
+                   "payer %u is charged %lu pages, caches in %lu", payer, stats.charged_pages[d],
+                   pages[d]);
+    for (enum pool_tier tier = POOL_TIER_HOST; tier < POOL_NUM_TIERS; tier++) {
+        struct pool_payer_tier_stats below = {0};
+        (void)pool_payer_tier_stats(sim->pool, sim->payers[payer].id, tier, &below);
+        sim_expect(sim, below.charged_pages == pages[POOL_MAX_DEVICES + tier],
+                   "payer %u is charged %lu pages in tier %u, caches in %lu", payer,
+                   below.charged_pages, tier, pages[POOL_MAX_DEVICES + tier]);
+        sim_expect(sim, below.reserved == 0, "payer %u: %lu reserved in tier %u", payer,
+                   below.reserved, tier);
+    }
+}
+
 static void check_nothing_held(struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->num_payers; i++) {
@@ -174,14 +207,27 @@ static void check_nothing_held(struct sim *sim)
         sim_expect(sim, stats.held == 0, "payer %u: %lu held at the end", i, stats.held);
         sim_expect(sim, stats.reserved == 0, "payer %u: %lu reserved", i, stats.reserved);
         sim_expect(sim, stats.quarantined == 0, "payer %u: %lu quarantined", i, stats.quarantined);
-        uint64_t pages[POOL_MAX_DEVICES] = {0};
-        for (uint32_t j = 0; j < SIM_MAX_ARENAS; j++)
-            if (sim->arenas[j].is_used && sim->arenas[j].domain == sim->payers[i].id)
-                device_count_cached(sim, j, pages);
-        for (uint32_t d = 0; d < sim->config.num_devices; d++)
-            sim_expect(sim, stats.charged_pages[d] == pages[d],
-                       "payer %u is charged %lu pages, caches in %lu", i, stats.charged_pages[d],
-                       pages[d]);
+        check_charges(sim, i);
+    }
+}
+
+/* Whatever a guarantee says. */
+static void evict_all(struct sim *sim)
+{
+    pool_evict(sim->pool, UINT64_MAX);
+    sim_settle(sim);
+    for (enum pool_tier tier = POOL_TIER_HOST; tier < POOL_NUM_TIERS; tier++) {
+        if (sim->config.tiers[tier].pages == 0)
+            continue;
+        pool_tier_evict(sim->pool, tier, UINT64_MAX);
+        sim_settle(sim);
+        for (uint32_t i = 0; i < sim->num_payers; i++) {
+            struct pool_payer_tier_stats below = {0};
+            (void)pool_payer_tier_stats(sim->pool, sim->payers[i].id, tier, &below);
+            sim_expect(sim, below.evictable == 0 && below.charged_pages == 0,
+                       "payer %u: %lu evictable in tier %u, %lu pages", i, below.evictable, tier,
+                       below.charged_pages);
+        }
     }
 }
 
@@ -192,8 +238,7 @@ static void check_all_evicted(struct sim *sim)
         int answer = pool_quota_set(sim->pool, sim->payers[i].id, &quota);
         sim_expect(sim, answer == 0, "quota_set: %d", answer);
     }
-    pool_evict(sim->pool, UINT64_MAX);
-    sim_settle(sim);
+    evict_all(sim);
     for (uint32_t i = 0; i < sim->num_payers; i++) {
         struct pool_payer_stats stats = payer_stats(sim, i);
         sim_expect(sim, stats.evictable == 0, "payer %u: %lu evictable", i, stats.evictable);
@@ -208,13 +253,24 @@ static void check_all_evicted(struct sim *sim)
 /* Keys here name their prefix: what was found by them had the same token ids. */
 static void check_no_mismatch(struct sim *sim)
 {
-    struct pool_stat stats[64];
+    struct pool_stat stats[128];
     size_t count = pool_stats(sim->pool, stats, ARRAY_SIZE(stats));
 
     sim_expect(sim, count <= ARRAY_SIZE(stats), "%zu stats", count);
     for (size_t i = 0; i < count; i++)
         sim_expect(sim, strcmp(stats[i].name, "token_mismatches") != 0 || stats[i].value == 0,
                    "%lu token mismatches", stats[i].value);
+}
+
+/* Slices, and the copies that they begin. Returns whether there may be more. */
+static bool advance_all(struct sim *sim)
+{
+    bool is_more = pool_advance(sim->pool, 1 + random_below(&sim->random, 8));
+
+    sim_settle(sim);
+    is_more |= sim->num_copies > 0;
+    finish_attends_and_copies(sim);
+    return is_more;
 }
 
 void sim_wind_down(struct sim *sim)
@@ -233,12 +289,8 @@ void sim_wind_down(struct sim *sim)
             sim->sessions[i].is_lingering = false;
             sim_settle(sim);
         }
-    uint32_t rounds = 0;
-    while (pool_advance(sim->pool, 1 + random_below(&sim->random, 8))) {
-        sim_settle(sim);
-        sim_expect(sim, ++rounds < 100000, "slices never end");
-    }
-    sim_settle(sim);
+    for (uint32_t rounds = 0; advance_all(sim); rounds++)
+        sim_expect(sim, rounds < 100000, "slices never end");
     sim->has_slices = false;
     sim_check(sim);
     check_no_mismatch(sim);

@@ -1,16 +1,17 @@
 /*
- * tests/sim/sim_device.c - simulated devices: granules, rows of words, copies that take their time.
+ * tests/sim/sim_device.c - simulated devices, and tiers below them: granules, and rows of words.
  *
  * What a device may see, each checked where it happens:
  *  D1  Memory is touched only while its granule is committed, on every rank's device.
- *  D2  Committed granules never exceed a device's budget.
+ *  D2  Committed granules never exceed a device's or tier's budget, nor its slots.
  *  D3  A slot that a copy writes is read or written by nobody else; one that a copy reads is not
  *      written by an append or another copy, and does not lose its memory. (The rows of an open
  * step behind its complete tokens may be: a copy of a fork then reads what its reader overwrites.)
+ *      The same below the device, where a slot has a key only from PRESENT to GONE.
  *  D4  A published row never changes.
  *  D5  Whoever reads a row finds the word of that prefix.
  */
-#include "tests/sim/sim.h"
+#include "tests/sim/sim_tiers.h"
 
 #include <stdlib.h>
 
@@ -23,16 +24,60 @@ static const struct pool_model_shape *arena_shape(const struct sim *sim,
     sim_fail(sim, "arena of an unknown model %u", arena->model);
 }
 
-static uint32_t arena_max_granules(const struct sim *sim, const struct pool_model_shape *shape,
-                                   uint32_t pages)
+uint32_t device_parts(const struct sim *sim, const struct sim_arena *arena, uint32_t *out)
 {
+    const struct pool_model_shape *shape = arena_shape(sim, arena);
+
+    if (arena->tier != POOL_TIER_DEVICE) {
+        out[0] = POOL_MAX_DEVICES + arena->tier;
+        return 1;
+    }
+    memcpy(out, shape->ranks, shape->num_ranks * sizeof(*out));
+    return shape->num_ranks;
+}
+
+static uint64_t part_budget(const struct sim *sim, uint32_t part)
+{
+    return part < POOL_MAX_DEVICES ? sim->config.devices[part].pages
+                                   : sim->config.tiers[part - POOL_MAX_DEVICES].pages;
+}
+
+static uint32_t arena_max_granules(const struct sim *sim, const struct sim_arena *arena)
+{
+    uint32_t parts[POOL_MAX_DEVICES], num_parts = device_parts(sim, arena, parts);
     uint64_t least = UINT64_MAX;
 
-    for (uint32_t rank = 0; rank < shape->num_ranks; rank++) {
-        uint64_t budget = sim->config.devices[shape->ranks[rank]].pages;
-        least = budget < least ? budget : least;
-    }
-    return (uint32_t)(least / pages);
+    for (uint32_t i = 0; i < num_parts; i++)
+        if (part_budget(sim, parts[i]) < least)
+            least = part_budget(sim, parts[i]);
+    return (uint32_t)(least / arena->pages);
+}
+
+static void arena_check_shape(struct sim *sim, const struct sim_arena *arena)
+{
+    const struct pool_model_shape *shape = arena_shape(sim, arena);
+    const struct pool_group *group = &shape->groups[arena->group];
+    struct pool_granule_shape granule = {group->pages, group->slots};
+
+    sim_expect(sim, arena->group < shape->num_groups, "an arena of no group");
+    if (arena->tier != POOL_TIER_DEVICE)
+        granule = group->below[arena->tier];
+    sim_expect(sim, granule.pages == arena->pages, "pages of an arena");
+    sim_expect(sim, granule.slots == arena->slots_per_granule, "slots of an arena");
+}
+
+/* Where the pool's arenas are found by whom they are for. */
+static void arena_index(struct sim *sim, uint32_t index)
+{
+    struct sim_arena *arena = &sim->arenas[index];
+
+    for (uint32_t payer = 0; payer < sim->num_payers; payer++)
+        for (uint32_t model = 0; model < sim->num_models; model++) {
+            if (sim->payers[payer].id != arena->domain || sim->models[model].id != arena->model)
+                continue;
+            sim->arena_of[arena->tier][payer][model][arena->group] = index;
+            arena->family = sim_family(payer, model, arena->group);
+        }
 }
 
 static void arena_init(struct sim *sim, uint32_t index)
@@ -42,33 +87,48 @@ static void arena_init(struct sim *sim, uint32_t index)
 
     sim_expect(sim, pool_arena_describe(sim->pool, index, &about) == 0, "arena %u unknown", index);
     *arena = (struct sim_arena){.is_used = true,
+                                .tier = about.tier,
                                 .domain = about.domain,
                                 .model = about.model,
                                 .group = about.group,
                                 .slots_per_granule = about.slots_per_granule,
                                 .pages = about.pages_per_granule};
+    arena_check_shape(sim, arena);
 
     const struct pool_model_shape *shape = arena_shape(sim, arena);
-    uint32_t group = about.group;
-    sim_expect(sim, group < shape->num_groups, "arena %u: no group %u", index, group);
-    sim_expect(sim, shape->groups[group].pages == arena->pages, "arena %u: pages", index);
-    sim_expect(sim, shape->groups[group].slots == arena->slots_per_granule, "arena: slots");
-
-    arena->num_layers = (shape->num_layers - group + shape->num_groups - 1) / shape->num_groups;
+    arena->num_layers =
+        (shape->num_layers - about.group + shape->num_groups - 1) / shape->num_groups;
     arena->num_ranks = shape->num_ranks;
-    arena->max_granules = arena_max_granules(sim, shape, arena->pages);
+    arena->max_granules = arena_max_granules(sim, arena);
     arena->rows_per_slot = arena->num_ranks * arena->num_layers * shape->block_tokens;
 
     size_t num_slots = (size_t)arena->max_granules * arena->slots_per_granule + 1;
     arena->is_committed = calloc(arena->max_granules, sizeof(*arena->is_committed));
+    arena->survival = calloc(arena->max_granules, sizeof(*arena->survival));
     arena->rows = malloc(num_slots * arena->rows_per_slot * sizeof(*arena->rows));
     arena->slots = calloc(num_slots, sizeof(*arena->slots));
-    sim_expect(sim, arena->is_committed && arena->rows && arena->slots, "out of memory");
+    arena->records = sim->config.tells_places ? calloc(num_slots, sizeof(*arena->records)) : NULL;
+    sim_expect(sim,
+               arena->is_committed && arena->survival && arena->rows && arena->slots &&
+                   (arena->records || !sim->config.tells_places),
+               "out of memory");
+    arena_index(sim, index);
+}
 
-    for (uint32_t payer = 0; payer < sim->num_payers; payer++)
-        for (uint32_t model = 0; model < sim->num_models; model++)
-            if (sim->payers[payer].id == about.domain && sim->models[model].id == about.model)
-                sim->arena_of[payer][model][group] = index;
+void device_move_arenas(struct sim *sim, const uint32_t *new_index)
+{
+    static struct sim_arena old[SIM_MAX_ARENAS];
+
+    memcpy(old, sim->arenas, sizeof(old));
+    memset(sim->arenas, 0, sizeof(sim->arenas));
+    memset(sim->arena_of, 0xff, sizeof(sim->arena_of));
+    for (uint32_t i = 0; i < SIM_MAX_ARENAS; i++) {
+        if (!old[i].is_used)
+            continue;
+        sim_expect(sim, !sim->arenas[new_index[i]].is_used, "two arenas are one");
+        sim->arenas[new_index[i]] = old[i];
+        arena_index(sim, new_index[i]);
+    }
 }
 
 void device_finish(struct sim *sim)
@@ -77,6 +137,8 @@ void device_finish(struct sim *sim)
         free(sim->arenas[i].is_committed);
         free(sim->arenas[i].rows);
         free(sim->arenas[i].slots);
+        free(sim->arenas[i].records);
+        free(sim->arenas[i].survival);
     }
 }
 
@@ -89,17 +151,28 @@ static void granule_set_rows(struct sim_arena *arena, uint32_t granule, uint64_t
         rows[i] = word;
 }
 
-/* Adds @sign times the granule's pages on each rank's device. */
-static void granule_count(struct sim *sim, const struct sim_arena *arena, int sign)
+static void check_slots(struct sim *sim, enum pool_tier tier)
 {
-    const struct pool_model_shape *shape = arena_shape(sim, arena);
+    uint64_t slots = 0, most = tier == POOL_TIER_DEVICE ? sim->config.max_blocks
+                                                        : sim->config.tiers[tier].max_slots;
 
-    for (uint32_t rank = 0; rank < shape->num_ranks; rank++) {
-        uint32_t device = shape->ranks[rank];
-        sim->committed_pages[device] += (uint64_t)(int64_t)sign * arena->pages;
-        sim_expect(sim, sim->committed_pages[device] <= sim->config.devices[device].pages,
-                   "D2: device %u has %lu pages committed", device, sim->committed_pages[device]);
+    for (uint32_t i = 0; i < SIM_MAX_ARENAS; i++)
+        if (sim->arenas[i].is_used && sim->arenas[i].tier == tier)
+            slots += (uint64_t)sim->arenas[i].num_granules * sim->arenas[i].slots_per_granule;
+    sim_expect(sim, slots <= most, "D2: tier %u has %lu slots of %lu", tier, slots, most);
+}
+
+void device_count(struct sim *sim, const struct sim_arena *arena, int sign)
+{
+    uint32_t parts[POOL_MAX_DEVICES], num_parts = device_parts(sim, arena, parts);
+
+    for (uint32_t i = 0; i < num_parts; i++) {
+        sim->committed_pages[parts[i]] += (uint64_t)(int64_t)sign * arena->pages;
+        sim_expect(sim, sim->committed_pages[parts[i]] <= part_budget(sim, parts[i]),
+                   "D2: device %u has %lu pages committed", parts[i],
+                   sim->committed_pages[parts[i]]);
     }
+    check_slots(sim, arena->tier);
 }
 
 void device_commit(struct sim *sim, uint32_t index, uint32_t granule)
@@ -113,9 +186,10 @@ void device_commit(struct sim *sim, uint32_t index, uint32_t granule)
     sim_expect(sim, granule < arena->max_granules, "granule %u:%u out of range", index, granule);
     sim_expect(sim, !arena->is_committed[granule], "granule %u:%u has memory", index, granule);
 
-    granule_count(sim, arena, 1);
+    survival_end(sim, index, granule);
     arena->is_committed[granule] = true;
     arena->num_granules++;
+    device_count(sim, arena, 1);
     granule_set_rows(arena, granule, 0);
 }
 
@@ -135,23 +209,24 @@ void device_decommit(struct sim *sim, uint32_t index, uint32_t granule)
         slot->is_poisoned = false;
         slot->was_free = true;
     }
+    survival_end(sim, index, granule);
     granule_set_rows(arena, granule, SIM_POISON);
     arena->is_committed[granule] = false;
     arena->num_granules--;
-    granule_count(sim, arena, -1);
+    device_count(sim, arena, -1);
 }
 
 void device_count_cached(const struct sim *sim, uint32_t index, uint64_t *pages)
 {
     const struct sim_arena *arena = &sim->arenas[index];
-    const struct pool_model_shape *shape = arena_shape(sim, arena);
+    uint32_t parts[POOL_MAX_DEVICES], num_parts = device_parts(sim, arena, parts);
 
     for (uint32_t granule = 0; granule < arena->max_granules; granule++) {
         bool is_cached = false;
         for (uint32_t i = 1; i <= arena->slots_per_granule; i++)
             is_cached |= arena->slots[granule * arena->slots_per_granule + i].is_published;
-        for (uint32_t rank = 0; is_cached && rank < shape->num_ranks; rank++)
-            pages[shape->ranks[rank]] += arena->pages;
+        for (uint32_t i = 0; is_cached && i < num_parts; i++)
+            pages[parts[i]] += arena->pages;
     }
 }
 
@@ -249,84 +324,4 @@ void device_fill(struct sim *sim, uint32_t index, uint32_t number, uint64_t word
     for (uint32_t i = 0; i < arena->rows_per_slot; i++)
         rows[i] = word;
     slot->is_poisoned = word == SIM_POISON;
-}
-
-/* ---- copies --------------------------------------------------------------------------------- */
-
-static uint32_t stride_choose(struct sim *sim, uint32_t num_rows)
-{
-    static const uint32_t primes[] = {1, 7, 11, 13, 17, 19};
-    uint32_t stride = primes[random_below(&sim->random, ARRAY_SIZE(primes))];
-
-    return num_rows % stride == 0 ? 1 : stride; /* so that every row comes once */
-}
-
-void device_copy(struct sim *sim, const struct pool_effect *effect)
-{
-    uint32_t index = 0;
-
-    while (index < SIM_MAX_COPIES && sim->copies[index].is_used)
-        index++;
-    sim_expect(sim, index < SIM_MAX_COPIES, "more copies than max_transfers");
-    for (uint32_t i = 0; i < SIM_MAX_COPIES; i++)
-        sim_expect(sim, !sim->copies[i].is_used || sim->copies[i].transfer != effect->transfer,
-                   "transfer %lu is under way", effect->transfer);
-
-    struct sim_slot *from = device_slot(sim, effect->from_arena, effect->from_slot);
-    struct sim_slot *to = device_slot(sim, effect->arena, effect->slot);
-    uint32_t num_rows = sim->arenas[effect->arena].rows_per_slot;
-    sim_trace(sim, "  copy %lu: %u:%u -> %u:%u\n", effect->transfer, effect->from_arena,
-              effect->from_slot, effect->arena, effect->slot);
-    sim_expect(sim, num_rows == sim->arenas[effect->from_arena].rows_per_slot, "copy: sizes");
-    sim_expect(sim, !to->is_published && !to->num_reading && !to->num_writing && from != to,
-               "D3: copy to %u:%u, which is in use", effect->arena, effect->slot);
-    sim_expect(sim, !from->num_writing, "D3: copy from %u:%u, which is being copied to",
-               effect->from_arena, effect->from_slot);
-
-    from->num_reading++;
-    to->num_writing++;
-    to->is_poisoned = false;
-    sim->num_copies++;
-    sim->copies[index] = (struct sim_copy){.is_used = true,
-                                           .transfer = effect->transfer,
-                                           .from_arena = effect->from_arena,
-                                           .from_slot = effect->from_slot,
-                                           .arena = effect->arena,
-                                           .slot = effect->slot,
-                                           .first = random_below(&sim->random, num_rows),
-                                           .stride = stride_choose(sim, num_rows)};
-}
-
-void copy_proceed(struct sim *sim, struct sim_copy *copy, uint32_t num_rows)
-{
-    struct sim_arena *from = &sim->arenas[copy->from_arena], *to = &sim->arenas[copy->arena];
-    uint32_t all = to->rows_per_slot;
-
-    (void)device_slot(sim, copy->from_arena, copy->from_slot);
-    (void)device_slot(sim, copy->arena, copy->slot);
-    sim->is_idle = copy->num_done == all;
-    for (; num_rows && copy->num_done < all; num_rows--, copy->num_done++) {
-        uint32_t row = (copy->first + copy->num_done * copy->stride) % all;
-        to->rows[(size_t)copy->slot * all + row] = from->rows[(size_t)copy->from_slot * all + row];
-    }
-}
-
-void copy_end(struct sim *sim, struct sim_copy *copy, int error)
-{
-    struct sim_copy ended = *copy;
-
-    if (error)
-        device_fill(sim, copy->arena, copy->slot, SIM_POISON);
-    else
-        copy_proceed(sim, copy, UINT32_MAX);
-    device_slot(sim, copy->from_arena, copy->from_slot)->num_reading--;
-    device_slot(sim, copy->arena, copy->slot)->num_writing--;
-    copy->is_used = false;
-    sim->num_copies--;
-    sim->ended_transfer = ended.transfer;
-
-    sim_trace(sim, "transfer_done %lu, %d\n", ended.transfer, error);
-    int answer = pool_transfer_done(sim->pool, ended.transfer, error);
-    sim_expect(sim, answer == 0, "transfer_done %lu: %d", ended.transfer, answer);
-    sim_settle(sim);
 }

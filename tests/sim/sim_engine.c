@@ -1,5 +1,5 @@
 /* tests/sim/sim_engine.c - what simulated engines say and write, and what they are told later. */
-#include "tests/sim/sim.h"
+#include "tests/sim/sim_tiers.h"
 
 const struct pool_model_shape *sim_shape(const struct sim *sim, uint32_t model)
 {
@@ -12,7 +12,7 @@ uint32_t sim_arena_of(const struct sim *sim, const struct sim_sequence *sequence
     uint32_t payer = is_shared ? sequence->shared : sequence->domain;
 
     sim_expect(sim, payer != SIM_NONE, "a place is shared in a sequence that has no shared domain");
-    uint32_t arena = sim->arena_of[payer][sequence->model][group];
+    uint32_t arena = sim->arena_of[POOL_TIER_DEVICE][payer][sequence->model][group];
     sim_expect(sim, arena != SIM_NONE, "a place in an arena without memory");
     return arena;
 }
@@ -225,11 +225,43 @@ static void reply_to_wait(struct sim *sim, const struct sim_request *request, in
     sim_expect(sim, answer != 0 || is_stored, "a waiter was told of what is not published");
 }
 
+/* Present all of it; or as if it had not been called. */
+static void reply_to_alloc(struct sim *sim, const struct sim_request *request,
+                           struct sim_sequence *sequence, int answer)
+{
+    uint32_t matched = sequence->num_matched;
+
+    sim_expect(sim, sequence->is_promoting, "a reply to what does not wait");
+    sim_expect(sim, answer != POOL_TIMEOUT || request->deadline_ms <= sim->now_ms,
+               "an allocation timed out before its deadline");
+    sim_expect(sim, answer != POOL_MISS || request->is_cancelled, "MISS of what nobody cancelled");
+    sim_expect(sim, answer != POOL_RETRY || request->troubles < sim->troubles || sim->is_clearing,
+               "RETRY, and no copy failed");
+    sim_expect(sim,
+               answer == 0 || answer == POOL_TIMEOUT || answer == POOL_MISS || answer == POOL_RETRY,
+               "alloc: reply %d", answer);
+    sequence->cookie = 0;
+    sequence->is_promoting = false;
+    if (answer == 0) {
+        sim->counts[COUNT_HITS_BELOW]++;
+        oracle_count_hits(sim, request->hits);
+        engine_write_new(sim, sequence, matched);
+    } else if (request->kind == REQUEST_RESUME) {
+        *sequence = sim->before[request->subject];
+    } else {
+        sequence->is_used = false;
+    }
+}
+
 static void reply_to_sequence(struct sim *sim, const struct sim_request *request, int answer)
 {
     struct sim_sequence *sequence = &sim->sequences[request->subject];
 
     sim_expect(sim, sequence->is_used && sequence->cookie == request->cookie, "reply to nobody");
+    if (request->kind == REQUEST_ALLOC || request->kind == REQUEST_RESUME) {
+        reply_to_alloc(sim, request, sequence, answer);
+        return;
+    }
     if (request->kind == REQUEST_APPEND) {
         reply_to_append(sim, sequence, answer);
         return;
@@ -246,6 +278,8 @@ static void reply_to_sequence(struct sim *sim, const struct sim_request *request
             sequence->num_written = sequence->length;
         if (sequence->considered > full)
             sequence->considered = full;
+        if (sequence->num_prompt > sequence->length)
+            sequence->num_prompt = sequence->length;
     } else if (request->kind == REQUEST_PREEMPT)
         sequence->is_preempted = true;
     else
@@ -261,7 +295,7 @@ void engine_reply(struct sim *sim, const struct pool_effect *effect)
             continue;
         sim->requests[i].kind = REQUEST_NONE;
         sim->num_requests--;
-        sim->answers[effect->answer >= 0 && effect->answer < 16 ? effect->answer : 15]++;
+        sim->answers[effect->answer >= 0 && effect->answer < 16 ? effect->answer : 16]++;
         if (request.kind == REQUEST_WAIT)
             reply_to_wait(sim, &request, effect->answer);
         else if (request.kind == REQUEST_STEP_BEGIN || request.kind == REQUEST_STEP_END)
@@ -339,11 +373,14 @@ void engine_session_end(struct sim *sim, uint32_t index, bool is_attached)
     uint32_t num_sequences = 0, expected = 0;
 
     session->num_lingering = 0;
+    want_note_session(sim, index);
     for (uint32_t i = 0; i < SIM_MAX_SEQUENCES; i++) {
         const struct sim_sequence *sequence = &sim->sequences[i];
         if (!sequence->is_used || sequence->session != index)
             continue;
         expected++;
+        if (sequence->is_promoting)
+            continue; /* its engine was not told of any slot yet */
         for (uint32_t group = 0; is_attached && group < sim_shape(sim, sequence->model)->num_groups;
              group++)
             lingering_add(sim, session, sequence, group);

@@ -1,6 +1,6 @@
 /* tests/sim/sim_operator.c - events: sessions that come and vanish, operators, what devices do
  * meanwhile. */
-#include "tests/sim/sim_verbs.h"
+#include "tests/sim/sim_tiers.h"
 
 /* ---- sessions ------------------------------------------------------------------------------- */
 
@@ -32,6 +32,14 @@ void event_session_open(struct sim *sim)
     session->is_manual_publish = random_chance(&sim->random, 3);
     answer = pool_session_set_manual_publish(sim->pool, session->id, session->is_manual_publish);
     sim_expect(sim, answer == 0, "set_manual_publish: %d", answer);
+    if (sim->store_mix > POOL_STORE_ALL)
+        session->store = random_below(&sim->random, POOL_STORE_ALL + 1);
+    else
+        session->store = sim->store_mix;
+    if (session->store == POOL_STORE_PROMPT && random_chance(&sim->random, 2))
+        return; /* as it is at first */
+    answer = pool_session_set_store(sim->pool, session->id, session->store);
+    sim_expect(sim, answer == 0, "set_store: %d", answer);
 }
 
 /* Its process is gone already. */
@@ -86,6 +94,7 @@ void event_session_linger(struct sim *sim)
 
 void event_advance(struct sim *sim)
 {
+    sim->is_quiet = !sim->has_slices;
     bool is_more = pool_advance(sim->pool, random_below(&sim->random, 8));
 
     sim_trace(sim, "advance: %s\n", is_more ? "more" : "done");
@@ -98,7 +107,10 @@ void event_advance(struct sim *sim)
 
 static bool is_copy(const struct sim *sim, uint32_t index)
 {
-    return sim->copies[index].is_used;
+    const struct sim_copy *copy = &sim->copies[index];
+
+    return copy->is_used && !sim->tiers[copy->from_tier].is_stalled &&
+           !sim->tiers[copy->tier].is_stalled;
 }
 
 void event_copy_part(struct sim *sim)
@@ -114,7 +126,8 @@ void event_copy_end(struct sim *sim)
     uint32_t index = sim_pick(sim, SIM_MAX_COPIES, is_copy);
 
     if (index != SIM_NONE)
-        copy_end(sim, &sim->copies[index], random_chance(&sim->random, sim->failures) ? -5 : 0);
+        copy_end(sim, &sim->copies[index],
+                 copy_draw_fault(sim, &sim->copies[index], sim->failures));
 }
 
 /* Completions of what has ended, or never was. */
@@ -169,6 +182,7 @@ void event_stray(struct sim *sim)
 
     stray_completions(sim);
     stray_prompts(sim);
+    restore_stray(sim);
     int answer = pool_fill(sim->pool, nobody);
     sim_expect(sim, answer == POOL_NOT_FOUND, "fill in no session: %d", answer);
     if (session != SIM_NONE) {
@@ -210,7 +224,9 @@ void event_free_slots(struct sim *sim)
 
 void event_evict(struct sim *sim)
 {
-    uint64_t count = random_below(&sim->random, 6);
+    bool is_all =
+        sim->has_below && random_chance(&sim->random, 2); /* so that much comes up again */
+    uint64_t count = random_below(&sim->random, is_all ? 200 : 6);
     uint64_t evicted = pool_evict(sim->pool, count);
 
     sim_trace(sim, "evict %lu: %lu\n", count, evicted);
@@ -218,11 +234,26 @@ void event_evict(struct sim *sim)
     sim_settle(sim);
 }
 
+/* What it waited for is found no more. */
+static void check_cleared_waits(struct sim *sim, uint32_t payer, uint32_t model)
+{
+    for (uint32_t i = 0; i < SIM_MAX_SEQUENCES; i++) {
+        const struct sim_sequence *sequence = &sim->sequences[i];
+        bool is_cleared =
+            (payer == SIM_NONE || sequence->domain == payer || sequence->shared == payer) &&
+            (model == SIM_NONE || sequence->model == model);
+        sim_expect(sim, !sequence->is_used || !sequence->is_promoting || !is_cleared,
+                   "an allocation waits for what was cleared");
+    }
+}
+
 void event_clear(struct sim *sim)
 {
     uint32_t payer = random_below(&sim->random, sim->num_payers);
     uint32_t model = random_below(&sim->random, sim->num_models);
 
+    if (sim->has_below && !random_chance(&sim->random, 8))
+        return; /* or little lives long enough to be stored, evicted, and wanted again */
     if (random_chance(&sim->random, 4))
         payer = SIM_NONE;
     if (random_chance(&sim->random, 3))
@@ -231,8 +262,11 @@ void event_clear(struct sim *sim)
                             model == SIM_NONE ? POOL_NONE : sim->models[model].id);
     sim_trace(sim, "clear %d %d: %d\n", (int)payer, (int)model, answer);
     sim_expect(sim, answer == 0, "clear: %d", answer);
+    sim->is_clearing = true;
     sim_settle(sim);
+    sim->is_clearing = false;
     oracle_cleared(sim, payer, model);
+    check_cleared_waits(sim, payer, model);
     sim->has_slices = true;
 }
 

@@ -1,6 +1,5 @@
 /*
- * tests/sim/sim_oracle.c - what must be true: keys that can be found, matches, sequences and their
- * rows.
+ * tests/sim/sim_oracle.c - what must be true: keys, matches, sequences and their rows.
  */
 #include "tests/sim/sim.h"
 
@@ -35,138 +34,24 @@ uint64_t oracle_key_hash(const struct pool_key *key, uint32_t payer)
     return word ^ mix64(payer + 77);
 }
 
-/* ---- keys that can be found ----------------------------------------------------------------- */
-
-static uint32_t bucket_of(uint32_t arena, const struct pool_key *key)
-{
-    uint64_t word;
-
-    memcpy(&word, key->bytes + 8, sizeof(word));
-    return (uint32_t)((word + arena * 0x9e3779b1U) % SIM_BUCKETS);
-}
-
-void oracle_init(struct sim *sim)
-{
-    for (uint32_t i = 0; i < SIM_BUCKETS; i++)
-        sim->buckets[i] = SIM_NONE;
-    for (uint32_t i = 0; i < SIM_MAX_STORED; i++)
-        sim->stored[i].next = i + 1 < SIM_MAX_STORED ? i + 1 : SIM_NONE;
-    sim->first_free_stored = 0;
-    memset(sim->arena_of, 0xff, sizeof(sim->arena_of));
-}
-
-static uint32_t stored_find(const struct sim *sim, uint32_t arena, const struct pool_key *key)
-{
-    uint32_t at = sim->buckets[bucket_of(arena, key)];
-
-    while (at != SIM_NONE && (sim->stored[at].arena != arena || sim->stored[at].is_stale ||
-                              memcmp(&sim->stored[at].key, key, sizeof(*key)) != 0))
-        at = sim->stored[at].next;
-    return at;
-}
-
-static uint32_t payer_of(const struct sim *sim, pool_payer id)
-{
-    for (uint32_t i = 0; i < sim->num_payers; i++)
-        if (sim->payers[i].id == id)
-            return i;
-    sim_fail(sim, "no payer %u", id);
-}
-
-static uint32_t model_of(const struct sim *sim, pool_model id)
-{
-    for (uint32_t i = 0; i < sim->num_models; i++)
-        if (sim->models[i].id == id)
-            return i;
-    sim_fail(sim, "no model %u", id);
-}
-
-/* A key is given to complete blocks only: the last row of each layer must be of that prefix. */
-static void stored_check_rows(struct sim *sim, const struct sim_effect *effect)
-{
-    const struct sim_arena *arena = &sim->arenas[effect->effect.arena];
-    uint32_t payer = payer_of(sim, arena->domain), model = model_of(sim, arena->model);
-    const struct pool_model_shape *shape = sim_shape(sim, model);
-
-    for (uint32_t layer = arena->group; layer < shape->num_layers; layer += shape->num_groups) {
-        struct sim_row row = {.arena = effect->effect.arena,
-                              .slot = effect->effect.slot,
-                              .layer = layer,
-                              .token = shape->block_tokens - 1,
-                              .hash = oracle_key_hash(&effect->key, payer),
-                              .label = device_label(sim, payer, model)};
-        device_read(sim, &row);
-    }
-}
-
-void oracle_stored(struct sim *sim, const struct sim_effect *effect)
-{
-    uint32_t arena = effect->effect.arena, number = effect->effect.slot;
-    struct sim_slot *slot = device_slot(sim, arena, number);
-    uint32_t at = sim->first_free_stored;
-
-    sim_trace(sim, "  stored %u:%u\n", arena, number);
-    sim_expect(sim, !slot->is_published, "stored %u:%u twice", arena, number);
-    sim_expect(sim, stored_find(sim, arena, &effect->key) == SIM_NONE, "stored a key twice");
-    sim_expect(sim, at != SIM_NONE, "more keys than blocks");
-    stored_check_rows(sim, effect);
-
-    uint32_t *bucket = &sim->buckets[bucket_of(arena, &effect->key)];
-    sim->first_free_stored = sim->stored[at].next;
-    sim->stored[at] = (struct sim_stored){
-        .key = effect->key, .arena = arena, .slot = number, .next = *bucket, .is_used = true};
-    *bucket = at;
-    slot->is_published = true;
-    slot->stored = at;
-}
-
-void oracle_removed(struct sim *sim, const struct sim_effect *effect)
-{
-    uint32_t arena = effect->effect.arena, number = effect->effect.slot;
-    struct sim_slot *slot = device_slot(sim, arena, number);
-
-    sim_trace(sim, "  removed %u:%u\n", arena, number);
-    sim_expect(sim, slot->is_published, "removed %u:%u, which has no key", arena, number);
-
-    struct sim_stored *stored = &sim->stored[slot->stored];
-    uint32_t *link = &sim->buckets[bucket_of(arena, &stored->key)];
-    sim_expect(sim, memcmp(&stored->key, &effect->key, sizeof(effect->key)) == 0,
-               "removed %u:%u with another key", arena, number);
-    while (*link != slot->stored)
-        link = &sim->stored[*link].next;
-    *link = stored->next;
-    stored->is_used = false;
-    stored->next = sim->first_free_stored;
-    sim->first_free_stored = slot->stored;
-    slot->is_published = false;
-}
-
-/* From now on nothing older is found; its REMOVED may come later. */
-void oracle_cleared(struct sim *sim, uint32_t payer, uint32_t model)
-{
-    for (uint32_t i = 0; i < SIM_MAX_STORED; i++) {
-        struct sim_stored *stored = &sim->stored[i];
-        if (!stored->is_used)
-            continue;
-        const struct sim_arena *arena = &sim->arenas[stored->arena];
-        stored->is_stale |= (payer == SIM_NONE || arena->domain == sim->payers[payer].id) &&
-                            (model == SIM_NONE || arena->model == sim->models[model].id);
-    }
-    for (uint32_t i = 0; i < sim->num_payers; i++)
-        for (uint32_t j = 0; j < sim->num_models; j++)
-            if ((payer == SIM_NONE || payer == i) && (model == SIM_NONE || model == j) &&
-                ++sim->epochs[i][j] > sim->last_epoch)
-                sim->last_epoch = sim->epochs[i][j];
-}
-
 /* ---- matches -------------------------------------------------------------------------------- */
 
-bool oracle_is_stored(const struct sim *sim, uint32_t payer, uint32_t model, uint32_t group,
-                      const struct pool_key *key)
+/* The first block of a group that a hit of @length blocks needs. */
+static uint32_t first_needed(const struct pool_model_shape *shape, uint32_t group, uint32_t length)
 {
-    uint32_t arena = sim->arena_of[payer][model][group];
+    uint32_t window = shape->groups[group].window, end = length * shape->block_tokens;
 
-    return arena != SIM_NONE && stored_find(sim, arena, key) != SIM_NONE;
+    return window && end > window - 1 ? (end - (window - 1)) / shape->block_tokens : 0;
+}
+
+/* Block @position of a prompt is this one in a group, if the first @num_shared are shared. */
+static const struct pool_key *block_key(const struct sim_prompt *prompt, uint32_t position,
+                                        uint32_t num_shared, uint32_t *out_payer)
+{
+    bool is_shared = position < num_shared;
+
+    *out_payer = is_shared ? prompt->shared : prompt->domain;
+    return is_shared ? &prompt->shared_keys[position] : &prompt->keys[position];
 }
 
 /* Whether all groups have what a hit of @length blocks needs, the first @num_shared from shared. */
@@ -174,40 +59,100 @@ static bool is_match(const struct sim *sim, const struct sim_prompt *prompt, uin
                      uint32_t num_shared)
 {
     const struct pool_model_shape *shape = sim_shape(sim, prompt->model);
-    uint32_t end = length * shape->block_tokens;
+    uint32_t payer;
 
-    for (uint32_t group = 0; group < shape->num_groups; group++) {
-        uint32_t window = shape->groups[group].window;
-        uint32_t first =
-            window && end > window - 1 ? (end - (window - 1)) / shape->block_tokens : 0;
-
-        for (uint32_t position = first; position < length; position++) {
-            bool is_shared = position < num_shared;
-            const struct pool_key *keys = is_shared ? prompt->shared_keys : prompt->keys;
-            if (!oracle_is_stored(sim, is_shared ? prompt->shared : prompt->domain, prompt->model,
-                                  group, &keys[position]))
+    for (uint32_t group = 0; group < shape->num_groups; group++)
+        for (uint32_t at = first_needed(shape, group, length); at < length; at++) {
+            const struct pool_key *key = block_key(prompt, at, num_shared, &payer);
+            if (!oracle_is_stored(sim, payer, prompt->model, group, key))
                 return false;
         }
-    }
     return true;
 }
 
-uint32_t oracle_match(const struct sim *sim, const struct sim_prompt *prompt)
+/* Where the matched blocks are: a position is where the furthest of its blocks is. */
+static void match_count_tiers(const struct sim *sim, const struct sim_prompt *prompt,
+                              struct sim_match *match)
+{
+    const struct pool_model_shape *shape = sim_shape(sim, prompt->model);
+    uint32_t length = match->tokens / shape->block_tokens, payer;
+
+    for (uint32_t at = 0; at < length; at++) {
+        uint32_t furthest = POOL_TIER_DEVICE;
+        for (uint32_t group = 0; group < shape->num_groups; group++) {
+            const struct pool_key *key = block_key(prompt, at, match->num_shared, &payer);
+            uint32_t tier = at < first_needed(shape, group, length)
+                                ? POOL_TIER_DEVICE
+                                : oracle_tier(sim, payer, prompt->model, group, key);
+            furthest = tier > furthest ? tier : furthest;
+        }
+        sim_expect(sim, furthest < POOL_NUM_TIERS, "a block is on its way from nowhere");
+        match->hits[furthest] += shape->block_tokens;
+        if (furthest != POOL_TIER_DEVICE)
+            match->below += shape->block_tokens;
+        else if (match->below == 0)
+            match->present += shape->block_tokens;
+    }
+}
+
+/* Such shared blocks as are below the device could never come up. */
+static bool is_shared_over_limit(const struct sim *sim, const struct sim_prompt *prompt,
+                                 const struct sim_match *match)
+{
+    const struct pool_model_shape *shape = sim_shape(sim, prompt->model);
+    uint32_t length = match->tokens / shape->block_tokens, payer;
+    uint64_t pages = 0;
+    bool is_below = false;
+
+    for (uint32_t group = 0; sim->has_below && group < shape->num_groups; group++) {
+        uint32_t count = 0;
+        for (uint32_t at = first_needed(shape, group, length); at < match->num_shared; at++) {
+            const struct pool_key *key = block_key(prompt, at, match->num_shared, &payer);
+            is_below |= oracle_tier(sim, payer, prompt->model, group, key) != POOL_TIER_DEVICE;
+            count++;
+        }
+        pages += (uint64_t)(count + shape->groups[group].slots - 1) / shape->groups[group].slots *
+                 shape->groups[group].pages;
+    }
+    return is_below && pages > sim->payers[prompt->shared].quota.limit;
+}
+
+static struct sim_match match_with(const struct sim *sim, const struct sim_prompt *prompt,
+                                   bool is_shared)
 {
     uint32_t block_tokens = sim_shape(sim, prompt->model)->block_tokens;
     uint32_t count = (uint32_t)prompt->prompt.tokens.count;
     uint32_t most =
         prompt->prompt.is_raw ? count / block_tokens : (count ? (count - 1) / block_tokens : 0);
     uint32_t num_shared = 0, length;
+    struct sim_match match = {0};
 
-    if (prompt->shared != SIM_NONE)
+    if (is_shared)
         for (length = most; length > 0 && num_shared == 0; length--)
             if (is_match(sim, prompt, length, length))
                 num_shared = length;
     for (length = most; length > num_shared; length--)
         if (is_match(sim, prompt, length, num_shared))
             break;
-    return length * block_tokens;
+    match.tokens = length * block_tokens;
+    match.num_shared = num_shared;
+    return match;
+}
+
+struct sim_match oracle_match(const struct sim *sim, const struct sim_prompt *prompt)
+{
+    struct sim_match match = match_with(sim, prompt, prompt->shared != SIM_NONE);
+
+    if (match.num_shared > 0 && is_shared_over_limit(sim, prompt, &match))
+        match = match_with(sim, prompt, false);
+    match_count_tiers(sim, prompt, &match);
+    return match;
+}
+
+void oracle_count_hits(struct sim *sim, const uint32_t *hits)
+{
+    for (uint32_t tier = 0; tier < POOL_NUM_TIERS; tier++)
+        sim->tiers[tier].hit_tokens += hits[tier];
 }
 
 bool oracle_has_filler(const struct sim *sim, const struct sim_fill *fill)
@@ -319,6 +264,8 @@ void oracle_check_sequence(struct sim *sim, const struct sim_sequence *sequence)
 
     int err = pool_describe(sim->pool, sequence->name, &about);
     sim_expect(sim, err == 0, "describe: %d", err);
+    if (sequence->is_promoting)
+        return; /* nobody knows yet what it will be */
     sim_expect(sim, about.length == sequence->length + sequence->growth,
                "length %lu, should be %u + %u", about.length, sequence->length, sequence->growth);
     sim_expect(sim, sequence->is_preempted || about.num_complete == sequence->num_complete,

@@ -1,6 +1,6 @@
 /* tests/sim/sim_steps.c - events: forward passes, layer by layer, with attends that take their
  * time. */
-#include "tests/sim/sim_verbs.h"
+#include "tests/sim/sim_tiers.h"
 
 static bool is_open_step(const struct sim *sim, uint32_t index)
 {
@@ -116,6 +116,7 @@ static void step_open(struct sim *sim, uint32_t index, const struct step_draft *
         memcpy(sequence->hash, draft->prompts[i].hash, end * sizeof(*sequence->hash));
         sequence->length = length;
         sequence->step = index;
+        want_note(sim, sequence, length);
     }
 }
 
@@ -190,7 +191,8 @@ static void step_close(struct sim *sim, struct sim_step *step, bool is_commit)
         if (is_commit) {
             sequence->num_complete = step->rows[i].new_complete;
             sequence->is_filled = sequence->num_complete == sequence->length;
-            /* Whether the pool published it cannot be seen: LIMIT leaves it for the next publish. */
+            /* Whether the pool published it cannot be seen: LIMIT leaves it for the next publish.
+             */
         } else {
             sequence->length = step->rows[i].old_length;
         }

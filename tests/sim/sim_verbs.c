@@ -1,8 +1,5 @@
 /* tests/sim/sim_verbs.c - events: verbs of a sequence, and what each may answer in which state. */
-#include "tests/sim/sim_verbs.h"
-
-/* What can always be in the way of something that takes slots. */
-#define NO_ROOM (MAY(POOL_NEVER_FITS) | MAY(POOL_QUOTA) | MAY(POOL_NO_BLOCKS) | MAY(POOL_LIMIT))
+#include "tests/sim/sim_tiers.h"
 
 void expect_answer(struct sim *sim, const char *verb, int answer, unsigned allowed)
 {
@@ -20,13 +17,16 @@ void expect_refusal(struct sim *sim, const char *verb, int answer, unsigned allo
 
 struct sim_sequence *pick_sequence(struct sim *sim, sim_filter *can)
 {
+    if (sim->focus && can(sim, sim->focus - 1))
+        return &sim->sequences[sim->focus - 1];
+
     uint32_t index =
         sim_pick(sim, SIM_MAX_SEQUENCES, random_chance(&sim->random, 8) ? sim_is_sequence : can);
 
     return index == SIM_NONE ? NULL : &sim->sequences[index];
 }
 
-static struct sim_sequence *free_sequence(struct sim *sim)
+struct sim_sequence *free_sequence(struct sim *sim)
 {
     for (uint32_t i = 0; i < SIM_MAX_SEQUENCES; i++)
         if (!sim->sequences[i].is_used)
@@ -61,11 +61,6 @@ static bool is_whole(const struct sim *sim, uint32_t index)
     return sim->sequences[index].is_used && !is_not_whole(&sim->sequences[index]);
 }
 
-static bool can_resume(const struct sim *sim, uint32_t index)
-{
-    return sim->sequences[index].is_used && sim->sequences[index].is_preempted;
-}
-
 static bool can_fill(const struct sim *sim, uint32_t index)
 {
     const struct sim_sequence *sequence = &sim->sequences[index];
@@ -88,179 +83,18 @@ static bool can_end(const struct sim *sim, uint32_t index)
            !is_in_open_step(sim, sequence);
 }
 
-/* A digest before the verb now and then; slices would change it by themselves. */
-static uint64_t digest_before(struct sim *sim)
+uint64_t digest_before(struct sim *sim)
 {
     return sim->has_slices || !random_chance(&sim->random, 8) ? 0 : sim_digest(sim);
 }
 
-static void digest_after(struct sim *sim, uint64_t before, int answer)
+void digest_after(struct sim *sim, uint64_t before, int answer)
 {
     if (answer == 0 || answer == POOL_PENDING)
         return;
     sim_expect(sim, sim->has_slices || sim->num_effects == 0, "a refusal (%d) had effects", answer);
     sim_expect(sim, !before || sim_digest(sim) == before, "a refusal (%d) changed something",
                answer);
-}
-
-/* ---- alloc, resume, match ------------------------------------------------------------------- */
-
-static void sequence_set(struct sim *sim, struct sim_sequence *sequence,
-                         const struct sim_prompt *prompt, const struct pool_alloc_options *options,
-                         const struct pool_found *found)
-{
-    uint64_t take = options->take, rest = prompt->prompt.tokens.count - found->matched;
-
-    sequence->is_used = true;
-    sequence->is_raw = prompt->prompt.is_raw;
-    sequence->is_mapped = options->is_mapped;
-    sequence->is_preempted = false;
-    sequence->payer = prompt->payer;
-    sequence->domain = prompt->domain;
-    sequence->shared = prompt->shared;
-    sequence->model = prompt->model;
-    sequence->salt = prompt->salt;
-    sequence->length = (uint32_t)(found->matched + (take < rest ? take : rest));
-    sequence->num_complete = options->is_unfilled ? (uint32_t)found->matched : sequence->length;
-    sequence->is_filled = !options->is_unfilled;
-    sequence->step = SIM_NONE;
-    sequence->cookie = 0;
-    sequence->growth = 0;
-    sequence->label = device_label(sim, prompt->domain, prompt->model);
-    sequence->shared_label =
-        prompt->shared == SIM_NONE ? 0 : device_label(sim, prompt->shared, prompt->model);
-    sequence->considered = (uint32_t)found->matched / sim_shape(sim, prompt->model)->block_tokens;
-    memcpy(sequence->ids, prompt->ids, sequence->length * sizeof(*sequence->ids));
-    memcpy(sequence->hash, prompt->hash, sequence->length * sizeof(*sequence->hash));
-}
-
-static void options_draw(struct sim *sim, struct pool_alloc_options *out)
-{
-    *out = (struct pool_alloc_options){.is_mapped = random_chance(&sim->random, 5),
-                                       .is_unfilled = random_chance(&sim->random, 2),
-                                       .take = random_chance(&sim->random, 4)
-                                                   ? random_below(&sim->random, sim->max_length)
-                                                   : POOL_TAKE_ALL};
-}
-
-static void check_found(struct sim *sim, const struct sim_prompt *prompt, uint32_t match,
-                        const struct pool_found *found)
-{
-    uint32_t block_tokens = sim_shape(sim, prompt->model)->block_tokens;
-    uint64_t count = prompt->prompt.tokens.count, end = found->matched + found->arriving;
-
-    sim_expect(sim, found->matched == match, "matched %lu, should be %u", found->matched, match);
-    sim_expect(sim, found->arriving % block_tokens == 0 && end <= count, "arriving %lu",
-               found->arriving);
-    for (uint64_t at = found->matched; at < end; at += block_tokens) {
-        uint32_t position = (uint32_t)at / block_tokens;
-        sim_expect(sim,
-                   oracle_has_filler(sim, &(struct sim_fill){prompt->domain, prompt->model,
-                                                             position, position,
-                                                             prompt->hash[at + block_tokens - 1]}),
-                   "nobody fills what is said to be arriving");
-    }
-}
-
-void event_match(struct sim *sim)
-{
-    struct sim_prompt prompt;
-    struct pool_found found;
-
-    engine_prompt(sim, &prompt);
-    uint32_t match = oracle_match(sim, &prompt);
-    uint64_t before = sim->has_slices ? 0 : sim_digest(sim);
-    int answer = pool_match(sim->pool, &prompt.prompt, &found);
-    sim_trace(sim, "match %lu tokens: %d\n", prompt.prompt.tokens.count, answer);
-    sim_settle(sim);
-    expect_answer(sim, "match", answer,
-                  MAY(POOL_LIMIT) | (prompt.prompt.tokens.count ? 0 : MAY(POOL_INVALID)));
-    if (answer == 0)
-        check_found(sim, &prompt, match, &found);
-    sim_expect(sim, !before || sim_digest(sim) == before, "a match changed something");
-}
-
-void event_alloc(struct sim *sim)
-{
-    uint32_t session = sim_pick(sim, SIM_MAX_SESSIONS, sim_is_session);
-    struct sim_sequence *sequence = free_sequence(sim), *taken;
-    struct sim_prompt prompt;
-    struct pool_alloc_options options;
-    struct pool_found found;
-    struct sim_books books;
-
-    if (session == SIM_NONE || !sequence)
-        return;
-    engine_prompt(sim, &prompt);
-    options_draw(sim, &options);
-
-    struct pool_name name = {sim->sessions[session].id, sim->sessions[session].next_name};
-    taken = random_chance(&sim->random, 50) ? pick_sequence(sim, sim_is_sequence) : NULL;
-    if (taken)
-        name = taken->name;
-    uint32_t match = oracle_match(sim, &prompt);
-    uint64_t before = digest_before(sim);
-    books_open(sim, &books);
-    int answer = pool_alloc(sim->pool, name, &prompt.prompt, &options, &found);
-    sim_trace(sim,
-              "alloc %u:%lu %lu tokens model %u tenant %u domain %u shared %d%s%s take %ld: %d\n",
-              session, name.id, prompt.prompt.tokens.count, prompt.model, prompt.payer,
-              prompt.domain, (int)prompt.shared, options.is_mapped ? " mapped" : "",
-              options.is_unfilled ? " unfilled" : "", (long)options.take, answer);
-    books_close(sim, &books, 1U << prompt.domain);
-    digest_after(sim, before, answer);
-    sim_settle(sim);
-    if (taken || sim->is_draining || prompt.prompt.tokens.count == 0) {
-        expect_refusal(sim, "alloc", answer,
-                       MAY(POOL_EXISTS) | MAY(POOL_DRAINING) | MAY(POOL_INVALID) | MAY(POOL_LIMIT));
-        return;
-    }
-    expect_answer(sim, "alloc", answer, NO_ROOM);
-    if (answer != 0)
-        return;
-    check_found(sim, &prompt, match, &found);
-    sim->sessions[session].next_name++;
-    sequence->session = session;
-    sequence->name = name;
-    sequence_set(sim, sequence, &prompt, &options, &found);
-    sequence->num_written = (uint32_t)found.matched;
-    engine_write_new(sim, sequence, (uint32_t)found.matched);
-    oracle_check_sequence(sim, sequence);
-}
-
-void event_resume(struct sim *sim)
-{
-    struct sim_sequence *sequence = pick_sequence(sim, can_resume);
-    struct sim_prompt prompt;
-    struct pool_alloc_options options;
-    struct pool_found found;
-    struct sim_books books;
-
-    if (!sequence)
-        return;
-    engine_tokens(sim, sequence, 0, sequence->length, 0, &prompt);
-    options_draw(sim, &options);
-    uint32_t match = oracle_match(sim, &prompt);
-    uint64_t before = digest_before(sim);
-    books_open(sim, &books);
-    int answer = pool_resume(sim->pool, sequence->name, &prompt.prompt.tokens, &options, &found);
-    sim_trace(sim, "resume %u:%lu: %d\n", sequence->session, sequence->name.id, answer);
-    books_close(sim, &books, 1U << sequence->domain);
-    digest_after(sim, before, answer);
-    sim_settle(sim);
-    if (sequence->cookie || !sequence->is_preempted || sequence->length == 0) {
-        expect_refusal(sim, "resume", answer, MAY(POOL_BUSY) | MAY(POOL_INVALID));
-        return;
-    }
-    expect_answer(sim, "resume", answer, NO_ROOM | MAY(POOL_NOT_FOUND) | MAY(POOL_DRAINING));
-    if (answer != 0)
-        return;
-    check_found(sim, &prompt, match, &found);
-    options.is_mapped = sequence->is_mapped;
-    sequence_set(sim, sequence, &prompt, &options, &found);
-    sequence->num_written = (uint32_t)found.matched;
-    engine_write_new(sim, sequence, (uint32_t)found.matched);
-    oracle_check_sequence(sim, sequence);
 }
 
 /* ---- fill, append, publish ------------------------------------------------------------------ */
@@ -321,6 +155,7 @@ void event_append(struct sim *sim)
     if (answer == 0 || answer == POOL_PENDING) {
         memcpy(sequence->ids, more.ids, (first + count) * sizeof(*more.ids));
         memcpy(sequence->hash, more.hash, (first + count) * sizeof(*more.hash));
+        want_note(sim, sequence, first + count);
     }
     if (answer == POOL_PENDING) {
         sequence->cookie = cookie;
@@ -417,6 +252,12 @@ static void end_part(struct sim *sim, struct sim_sequence *sequence, enum sim_re
     uint64_t cookie = ++sim->next_cookie;
     int answer;
 
+    uint32_t num_prompt = sequence->num_prompt;
+
+    want_note(sim, sequence, sequence->length);
+    if (kind == REQUEST_PREEMPT) /* all of it counts as prompt */
+        sequence->num_prompt = sequence->length;
+    want_note(sim, sequence, sequence->length);
     if (kind == REQUEST_TRUNCATE)
         answer = pool_truncate(sim->pool, sequence->name, length, cookie);
     else if (kind == REQUEST_RELEASE)
@@ -436,6 +277,7 @@ static void end_part(struct sim *sim, struct sim_sequence *sequence, enum sim_re
                       (kind == REQUEST_TRUNCATE && !is_in_step(sequence) &&
                        (length > sequence->num_complete || !sequence->is_filled));
     if (is_refused) {
+        sequence->num_prompt = num_prompt;
         sim_settle(sim);
         expect_refusal(sim, verbs[kind], answer, MAY(POOL_BUSY) | MAY(POOL_INVALID));
         return;
@@ -484,6 +326,26 @@ void event_preempt(struct sim *sim)
         end_part(sim, sequence, REQUEST_PREEMPT, 0);
 }
 
+/* What was generated is shared, published by one, and preempted by the other. */
+void event_branch(struct sim *sim)
+{
+    uint32_t index = sim_pick(sim, SIM_MAX_SEQUENCES, is_whole);
+    const struct sim_sequence *child = free_sequence(sim);
+
+    if (index == SIM_NONE || !child)
+        return;
+    sim->focus = index + 1;
+    event_append(sim);
+    event_fork(sim);
+    event_publish(sim);
+    if (random_chance(&sim->random, 2))
+        event_release(sim);
+    sim->focus = child->is_used ? (uint32_t)(child - sim->sequences) + 1 : 0;
+    if (sim->focus)
+        event_preempt(sim);
+    sim->focus = 0;
+}
+
 /* ---- questions ------------------------------------------------------------------------------ */
 
 static void inspect_place(struct sim *sim, const struct sim_sequence *sequence)
@@ -511,7 +373,7 @@ void event_inspect(struct sim *sim)
     uint32_t ids[SIM_MAX_TOKENS];
     struct pool_key key;
 
-    if (!sequence)
+    if (!sequence || sequence->is_promoting)
         return;
     uint32_t length = sequence->length;
     uint32_t block_tokens = sim_shape(sim, sequence->model)->block_tokens;

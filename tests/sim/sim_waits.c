@@ -1,10 +1,12 @@
 /* tests/sim/sim_waits.c - events: requests that wait for what another sequence fills, and clocks.
  */
-#include "tests/sim/sim_verbs.h"
+#include "tests/sim/sim_tiers.h"
 
-static bool is_wait(const struct sim *sim, uint32_t index)
+static bool is_cancellable(const struct sim *sim, uint32_t index)
 {
-    return sim->requests[index].kind == REQUEST_WAIT;
+    enum sim_request_kind kind = sim->requests[index].kind;
+
+    return kind == REQUEST_WAIT || kind == REQUEST_ALLOC || kind == REQUEST_RESUME;
 }
 
 static bool is_copy_late(const struct sim *sim, uint32_t index)
@@ -26,7 +28,7 @@ void event_wait(struct sim *sim)
     engine_prompt(sim, &prompt);
     if (prompt.prompt.tokens.count == 0)
         return;
-    uint32_t match = oracle_match(sim, &prompt);
+    uint32_t match = oracle_match(sim, &prompt).tokens;
     struct pool_found found = {0};
     (void)pool_match(sim->pool, &prompt.prompt, &found);
     uint32_t block_tokens = sim_shape(sim, prompt.model)->block_tokens;
@@ -60,7 +62,7 @@ void event_wait(struct sim *sim)
 
 void event_cancel(struct sim *sim)
 {
-    uint32_t index = sim_pick(sim, SIM_MAX_REQUESTS, is_wait);
+    uint32_t index = sim_pick(sim, SIM_MAX_REQUESTS, is_cancellable);
     uint32_t session = sim_pick(sim, SIM_MAX_SESSIONS, sim_is_session);
 
     if (session == SIM_NONE)
@@ -70,6 +72,8 @@ void event_cancel(struct sim *sim)
     if (is_own)
         session = sim->requests[index].session;
     bool is_known = index != SIM_NONE && sim->requests[index].session == session;
+    if (is_known)
+        sim->requests[index].is_cancelled = true;
     int answer = pool_cancel(sim->pool, sim->sessions[session].id, cookie);
     sim_trace(sim, "cancel %u cookie %lu: %d\n", session, cookie, answer);
     sim_expect(sim, answer == (is_known ? 0 : POOL_NOT_FOUND), "cancel: %d", answer);
@@ -82,13 +86,17 @@ void event_cancel(struct sim *sim)
 
 void event_tick(struct sim *sim)
 {
-    sim->now_ms += random_below(&sim->random, random_chance(&sim->random, 10) ? 5000 : 200);
+    uint32_t passed = random_below(&sim->random, random_chance(&sim->random, 10) ? 5000 : 200);
+
+    sim->is_quiet = !sim->has_slices;
+    sim->now_ms += passed;
+    tiers_tick(sim, passed);
     sim_trace(sim, "tick %lu\n", sim->now_ms);
     pool_tick(sim->pool, sim->now_ms);
     sim_settle(sim);
     for (uint32_t i = 0; i < SIM_MAX_REQUESTS; i++)
         sim_expect(sim, !is_copy_late(sim, i), "a request waits for copies beyond the timeout");
     for (uint32_t i = 0; i < SIM_MAX_REQUESTS; i++)
-        sim_expect(sim, !is_wait(sim, i) || sim->requests[i].deadline_ms >= sim->now_ms,
+        sim_expect(sim, !is_cancellable(sim, i) || sim->requests[i].deadline_ms >= sim->now_ms,
                    "a request waits beyond its deadline");
 }

@@ -179,7 +179,7 @@ def test_arriving_is_waited_for(daemon: Daemon, pool: kvpool.Pool, model: kvpool
         pool.fill(1)
         assert not waiting.is_done
         pool.publish(1)
-        waiting.result()
+        assert waiting.result().matched == 32
         assert second.match(prompt(model)).matched == 32
         with pytest.raises(kvpool.Miss):
             second.wait_arriving(prompt(model, [5, 6]))

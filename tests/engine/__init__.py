@@ -1,0 +1,11 @@
+"""A small transformer engine that keeps its K and V in kvpoold.
+
+model.py is the arithmetic, cache.py where K and V are, engine.py who runs when: read these three, and
+dense.py, the cache that the daemon is compared with. tokeniser.py is the text, packages.py and
+gguf_file.py bring weights, tiny.py makes them up. `python3 -m engine` has what people can try.
+"""
+
+import os
+
+# With more threads OpenBLAS spins against the daemon and other engines: 5 to 10 times slower.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -1,0 +1,132 @@
+"""A kvpoold of our own, in a temporary folder, for demos and tests: started, killed, started again."""
+
+import contextlib
+import ctypes
+import functools
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import kvpool
+
+BUILD = Path(__file__).resolve().parents[2] / "build"
+
+
+def built():
+    """The folder with the programs: $KVPOOLD_BUILD, or build/."""
+    return Path(os.environ.get("KVPOOLD_BUILD") or BUILD)
+
+
+def take_all(pool, seed):
+    """Through @pool, sequences until nothing more can be had; what others have cached is evicted.
+    What is just being copied to a lower tier can be had a moment later."""
+    model = kvpool.Model(name="filler", weights_revision=str(seed), num_layers=1, num_kv_heads=1,
+                         num_q_heads=1, k_head_dim=64, v_head_dim=64)
+    pool.register_model(model)
+    number, patience = 1, 40
+    while patience:
+        tokens = [(seed * 1000 + number) % (1 << 31)] * 128
+        try:
+            pool.allocate(number, kvpool.Prompt(model, tokens), unfilled=True)
+            number += 1
+        except (kvpool.NoBlocks, kvpool.Limit):
+            patience -= 1
+            time.sleep(0.025)
+    return number - 1
+
+
+@functools.cache
+def known_settings():
+    """Names of the settings that this kvpoold has."""
+    said = subprocess.run([built() / "daemon" / "kvpoold", "--print-config"], check=True, text=True,
+                          stdout=subprocess.PIPE).stdout
+    return frozenset(re.findall(r"^([a-z-]+):", said, re.MULTILINE))
+
+
+# Steps go by shared memory where the library is there.
+_library = built() / "client-lib" / "libkvpool.so"
+if _library.exists():
+    os.environ.setdefault("KVPOOL_LIBRARY", str(_library))
+
+
+def _die_with_parent():
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+class Daemon:
+    """Tenants are known by tokens, token_of(name). Settings: kvpoold.yaml's, with _ for -."""
+
+    def __init__(self, tenants=("chat",), **settings):
+        self.folder = Path(tempfile.mkdtemp(prefix="kvpool-"))
+        self.run, self.log = self.folder / "run", self.folder / "log"
+        self.config = self.folder / "kvpoold.yaml"
+        self.settings = {
+            "run-directory": str(self.run), "state-directory": str(self.folder / "state"),
+            "pool-bytes": "256MiB", "page-bytes": "64KiB", "watermark-pages": 0,
+            "http": False, "drain": "0s",
+            "tenants": [{"name": name, "token-file": str(self._token_file(name))}
+                        for name in tenants],
+        } | {name.replace("_", "-"): value for name, value in settings.items()}
+        if "keep-time" in known_settings():  # who keeps memory for a next start does not do so for long
+            self.settings.setdefault("keep-time", "1min")
+        self.process = None
+        self.start()
+
+    def token_of(self, tenant):
+        return f"token-of-tenant-{tenant}"
+
+    def _token_file(self, tenant):
+        path = self.folder / f"token-{tenant}"
+        path.touch(mode=0o600)
+        path.write_text(self.token_of(tenant) + "\n", encoding="ascii")
+        return path
+
+    def start(self):
+        self.config.write_text(json.dumps(self.settings), encoding="utf-8")  # JSON is YAML
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [built() / "daemon" / "kvpoold", "--config", self.config], stderr=log,
+                preexec_fn=_die_with_parent, env={**os.environ, "MALLOC_PERTURB_": "0"})
+        until = time.monotonic() + 60
+        while True:
+            try:
+                with self.operator(connect_timeout=0.5) as operator:
+                    operator.status()
+                return
+            except kvpool.Disconnected:
+                if self.process.poll() is not None or time.monotonic() > until:
+                    raise RuntimeError(self.log.read_text(encoding="utf-8")) from None
+
+    def stop(self, how=signal.SIGTERM):
+        """Its exit status. With SIGKILL it dies as in a crash."""
+        self.process.send_signal(how)
+        return self.process.wait(30)
+
+    def finish(self):
+        """Its end, and of what it would have kept for a next start."""
+        if self.process and self.process.poll() is None:
+            with contextlib.suppress(kvpool.KvpoolError, subprocess.TimeoutExpired):
+                with self.operator() as operator:
+                    operator.shutdown(forget=True)
+                self.process.wait(10)
+            self.process.kill()
+            self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.finish()
+
+    def pool(self, tenant="chat", **options):
+        return kvpool.Pool(directory=self.run, token=self.token_of(tenant), **options)
+
+    def operator(self, **options):
+        return kvpool.Operator(directory=self.run, **options)

@@ -1,0 +1,156 @@
+"""Perplexity, agreement with the dense cache, needles found, bytes and time, for each plan.
+
+    python3 -m fidelity --model gemma --plans f16,bf16 --json out.json --plot out.png
+
+Perplexity: of the first windows of 2,048 tokens of a book (public domain, downloaded). Agreement: at
+how many of those positions the same token would have been chosen as with the dense cache. Needles: a
+sentence hidden among paragraphs of the book, asked for in a chat.
+"""
+
+import argparse
+import json
+import secrets
+import sys
+import time
+
+from engine import packages
+from engine.cache import staging_bytes
+from engine.daemon import Daemon
+from engine.dense import LocalCache
+from engine.model import load
+
+from . import measure
+from .plans import PLANS
+
+COLUMNS = {  # key: (head, form)
+    "name": ("plan", "{:<10}"), "bytes_per_token": ("B/token", "{:>8.0f}"),
+    "perplexity": ("perplexity", "{:>11.4f}"), "agreement": ("same token", "{:>11.2%}"),
+    "logits": ("logits off", "{:>11.5f}"), "needles": ("needles", "{:>8}"),
+    "same_answers": ("same", "{:>6}"), "tokens_per_s": ("tokens/s", "{:>9.1f}"),
+    "seconds": ("s", "{:>7.1f}"),
+}
+
+
+def arguments(words=None):
+    parser = argparse.ArgumentParser(prog="python3 -m fidelity", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2", help="smollm2, gemma, tiny-llama, tiny-gemma3")
+    parser.add_argument("--plans", default=",".join(PLANS), help=f"of {', '.join(PLANS)}")
+    parser.add_argument("--text", default="alice29.txt",
+                        help="alice29.txt, asyoulik.txt, plrabn12.txt, or a file")
+    parser.add_argument("--windows", type=int, default=2, help="of the text; 0: no perplexity")
+    parser.add_argument("--window-tokens", type=int, default=measure.WINDOW)
+    parser.add_argument("--needles", type=int, default=1000, metavar="TOKENS",
+                        help="length of the haystack; 0: none")
+    parser.add_argument("--json", metavar="FILE", help="- is standard output, and then nothing else")
+    parser.add_argument("--plot", metavar="FILE")
+    return parser.parse_args(words)
+
+
+class Harness:
+    def __init__(self, given):
+        self.given, self.model = given, load(given.model)
+        self.text = read(given.text)
+        self.texts = measure.windows(self.model, self.text, given.windows, given.window_tokens)
+        self.lengths = [given.needles] if given.needles else []
+
+    def row(self, name, cache, baseline=None):
+        """A row of the table, and what later ones are compared with."""
+        start = time.perf_counter()
+        reading = measure.read_text(self.model, cache, self.texts)
+        search = measure.find_needles(self.model, cache, self.text, self.lengths)
+        tokens = sum(map(len, self.texts))
+        base_reading, base_search = baseline or (reading, search)
+        row = {"name": name, "bytes_per_token": cache.bytes_per_token(),
+               "seconds": time.perf_counter() - start}
+        if tokens:
+            row |= {"perplexity": reading.perplexity, "tokens_per_s": tokens / reading.seconds,
+                    "agreement": measure.agreement(reading, base_reading),
+                    "logits": measure.largest_difference(reading, base_reading)}
+        if search.found:
+            same = sum(mine == theirs for mine, theirs in zip(search.answers, base_search.answers))
+            row |= {"needles": f"{sum(search.found)}/{len(search.found)}",
+                    "same_answers": f"{same}/{len(search.found)}"}
+        return row, (reading, search)
+
+    def rows(self):
+        """Dense first, then each plan over a daemon of its own."""
+        row, baseline = self.row("dense", LocalCache(self.model))
+        yield row
+        for name in self.given.plans.split(","):
+            with Daemon(pool_bytes="512MiB") as daemon, daemon.pool(
+                    staging_bytes=staging_bytes(self.model), timeout=60) as pool:
+                cache = PLANS[name].cache(self.model, pool, secrets.token_bytes(8))
+                yield self.row(name, cache, baseline)[0]
+
+
+def read(name):
+    if name in ("alice29.txt", "asyoulik.txt", "plrabn12.txt"):
+        return packages.text(name)
+    with open(name, encoding="utf-8") as file:
+        return file.read()
+
+
+def line(row=None):
+    cells = []
+    for key, (head, form) in COLUMNS.items():
+        width = int(form.strip("{}").lstrip(":<>").split(".")[0])
+        text = head if row is None else form.format(row[key]) if key in row else "-"
+        cells.append(text.ljust(width) if key == "name" else text.rjust(width))
+    return " ".join(cells)
+
+
+def plot(rows, title, path):
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    figure, axes = pyplot.subplots(1, 3, figsize=(13, 4))
+    names = [row["name"] for row in rows]
+    for ax, key, label in zip(axes, ("perplexity", "agreement", "bytes_per_token"),
+                              ("perplexity", "same next token as dense", "bytes a token")):
+        ax.bar(names, [row.get(key, 0) for row in rows], color=f"C{list(COLUMNS).index(key)}")
+        ax.set_title(label)
+        values = [row[key] for row in rows if key in row]
+        if values and key != "bytes_per_token":  # differences are small: show them
+            low, high = min(values), max(values)
+            ax.set_ylim(low - 0.2 * (high - low) - 1e-4, high + 0.2 * (high - low) + 1e-4)
+    figure.suptitle(title)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def main(words=None):
+    given = arguments(words)
+    unknown = [name for name in given.plans.split(",") if name not in PLANS]
+    if unknown:
+        raise SystemExit(f"fidelity: no plan {unknown[0]}: there are {', '.join(PLANS)}")
+    try:
+        harness = Harness(given)
+    except (packages.Unavailable, OSError, ValueError) as why:
+        raise SystemExit(f"fidelity: {why}") from None
+    title = (f"{harness.model.name}: {given.text}, {given.windows} windows of "
+             f"{given.window_tokens} tokens")
+    is_quiet = given.json == "-"
+    rows = []
+    if not is_quiet:
+        print(f"{title}\n{line()}", flush=True)
+    for row in harness.rows():
+        rows.append(row)
+        if not is_quiet:
+            print(line(row), flush=True)
+    if given.json:
+        result = json.dumps({"model": harness.model.name, "revision": harness.model.revision,
+                             "text": given.text, "windows": given.windows,
+                             "window_tokens": given.window_tokens, "rows": rows}, indent=2)
+        if is_quiet:
+            print(result)
+        else:
+            with open(given.json, "w", encoding="utf-8") as file:
+                file.write(result + "\n")
+    if given.plot:
+        plot(rows, title, given.plot)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

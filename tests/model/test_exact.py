@@ -1,0 +1,145 @@
+"""Answers over the daemon are those of a dense cache, token for token, whatever happens in between."""
+
+import functools
+import signal
+
+import pytest
+
+from engine.cache import DaemonCache, staging_bytes
+from engine.daemon import Daemon, known_settings, take_all
+from play import compare, everything, trace_of
+
+TINY = ("tiny-llama", "tiny-gemma3")
+REAL = ("smollm2", "gemma")
+DTYPES = ("f32", "f16", "bf16")
+LENGTHS = (1, 2, 15, 16, 17, 100, 40, 333)
+
+# What may happen to what is cached: settings of the daemon (some need a tier that it may not have), and
+# how it is stopped and started in between.
+REGIMES = {
+    "plain": ({}, None),
+    "evicted": ({"pool_bytes": "SMALL"}, None),
+    "host": ({"pool_bytes": "SMALL", "host_tier_bytes": "64MiB", "store_default": "all"}, None),
+    "disk": ({"pool_bytes": "SMALL", "disk_directory": "DISK", "disk_max_bytes": "256MiB",
+              "disk_granule_bytes": "1MiB", "disk_min_block_bytes": "4KiB",
+              "store_default": "all"}, None),
+    "stopped": ({}, signal.SIGTERM),
+    "killed": ({}, signal.SIGKILL),
+    "disk, killed": ({"pool_bytes": "SMALL", "disk_directory": "DISK", "disk_max_bytes": "256MiB",
+                      "disk_granule_bytes": "1MiB", "disk_min_block_bytes": "4KiB",
+                      "store_default": "all"}, signal.SIGKILL),
+}
+
+
+class Bed:
+    """A daemon, an engine's connection and a stranger's; disturb() is what its regime does."""
+
+    def __init__(self, regime, small, tmp_path):
+        settings, self.how = REGIMES[regime]
+        words = {"SMALL": small, "DISK": str(tmp_path / "disk")}
+        settings = {key: words.get(value, value) for key, value in settings.items()}
+        missing = {key.replace("_", "-") for key in settings} - known_settings()
+        if missing:
+            pytest.skip(f"this daemon has no {', '.join(sorted(missing))}")
+        if "disk_directory" in settings:
+            (tmp_path / "disk").mkdir()
+        self.is_small = "pool_bytes" in settings
+        self.daemon = Daemon(tenants=("chat", "stranger"), **settings)
+        self.disturbed = 0
+
+    def disturb(self):
+        self.disturbed += 1
+        if self.how:
+            self.daemon.stop(self.how)
+            self.daemon.start()
+        if self.is_small:
+            self._fill()
+
+    def _fill(self):
+        """A stranger takes all that can be had, and lets go of it again."""
+        with self.daemon.pool("stranger") as pool:
+            assert take_all(pool, self.disturbed) > 0
+
+    def evictions(self):
+        with self.daemon.operator() as operator:
+            return operator.stats()["numbers"]["pool_evictions"]
+
+
+@pytest.fixture
+def bed(request, tmp_path):
+    beds = []
+
+    def make(regime, small="4MiB"):
+        beds.append(Bed(regime, small, tmp_path))
+        return beds[-1]
+    yield make
+    for each in beds:
+        each.daemon.finish()
+
+
+@functools.cache
+def dense(model, lengths, together, chunk):
+    script = functools.partial(everything, lengths=lengths, together=together)
+    return script, trace_of(model, script, chunk=chunk)
+
+
+def play(model, bed, dtype, lengths, together=True, chunk=256):
+    script, trace = dense(model, lengths, together, 256)
+    with bed.daemon.pool(staging_bytes=staging_bytes(model)) as pool:
+        cache = DaemonCache(model, pool, dtype)
+        compare(model, cache, trace, script, dtype, disturb=bed.disturb, chunk=chunk)
+    assert bed.disturbed == 3
+    assert bed.evictions() > 0 or not bed.is_small or bed.how
+    return trace
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", TINY)
+def test_tiny(models, bed, name, dtype, regime):
+    model = models(name)
+    trace = play(model, bed(regime, "2MiB"), dtype, LENGTHS)
+    assert len(trace.tokens) > 100
+    if dtype != "f32":
+        assert trace.worst > 1e-4  # it did go through 16 bits
+
+
+@pytest.mark.parametrize("together", (True, False))
+@pytest.mark.parametrize("chunk", (1, 7, 16, 64))
+@pytest.mark.parametrize("name", TINY)
+def test_tiny_in_chunks(models, bed, name, chunk, together):
+    play(models(name), bed("plain"), "f32", (1, 5, 16, 50, 130), together, chunk)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", TINY)
+def test_tiny_long(models, bed, name, dtype):
+    play(models(name), bed("plain"), dtype, (8000, 1, 3000), chunk=512)
+
+
+@pytest.mark.parametrize("regime", ("plain", "evicted", "disk", "killed"))
+@pytest.mark.parametrize("name", REAL)
+def test_real(models, bed, name, regime):
+    model = models(name)
+    play(model, bed(regime, "48MiB"), "f32", (1, 17, 150))
+
+
+@pytest.mark.parametrize("dtype", ("f16", "bf16"))
+@pytest.mark.parametrize("name", REAL)
+def test_real_in_16_bits(models, bed, name, dtype):
+    play(models(name), bed("plain"), dtype, (3, 40, 150))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", REAL)
+def test_real_everything(models, bed, name, dtype, regime):
+    play(models(name), bed(regime, "256MiB"), dtype, (1, 16, 600, 1500))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", REAL)
+def test_real_long(models, bed, name, dtype):
+    play(models(name), bed("plain", "2GiB"), dtype, (8000, 1, 2000), chunk=512)
