@@ -145,7 +145,7 @@ struct row {
 
 struct shape {
     const char *name;
-    uint32_t num_blocks, block_bytes;
+    uint32_t num_blocks, block_bytes, num_flying;
 };
 
 /* clang-format off */
@@ -159,9 +159,10 @@ static const struct row disk_rows[] = {
     {"copied in, stored",  "bare io_uring writes, depth 32", run_store, run_disk_bare_write, true,  5},
 };
 static const struct shape shapes[] = {
-    {"64 KiB x 128", 128, 64 << 10},
-    {"2 MiB x 8",      8,  2 << 20},
+    {"64 KiB x 128", 128, 64 << 10, 8},
+    {"2 MiB x 8",      8,  2 << 20, 8},
 };
+static const struct shape alone = {"64 KiB x 1024, alone", 1024, 64 << 10, 1};
 /* clang-format on */
 
 /* Until the tier has been full: memory and extents that nobody has used are several times slower.
@@ -225,8 +226,9 @@ static void measure_tier(const char *tier, const struct shape *shape, const stru
 {
     const bool is_disk = strcmp(tier, "disk") == 0;
     const uint64_t prompt_bytes = (uint64_t)shape->num_blocks * shape->block_bytes;
-    const struct prompt_shape prompts = {
-        .num_blocks = shape->num_blocks, .block_bytes = shape->block_bytes, .num_flying = 8};
+    const struct prompt_shape prompts = {.num_blocks = shape->num_blocks,
+                                         .block_bytes = shape->block_bytes,
+                                         .num_flying = shape->num_flying};
     static struct work work;
     char *const from = work.from ? work.from : memory_take();
     char *const to = work.to ? work.to : memory_take();
@@ -264,6 +266,7 @@ int main(int argc, char **argv)
         measure_tier("host", &shapes[i], host_rows, NUM(host_rows));
         measure_tier("disk", &shapes[i], disk_rows, NUM(disk_rows));
     }
+    measure_tier("disk", &alone, disk_rows, 1); /* a fetch */
     tier_bed_finish(&bed);
     return bench_end(&bench);
 }
