@@ -21,7 +21,7 @@
 #define MiB ((uint64_t)1 << 20)
 
 enum {
-    ROUNDS = 9, /* at most: a round moves hundreds of megabytes */
+    ROUNDS = 5, /* at most, with --full 15: a round moves hundreds of megabytes */
     RUN_BYTES = 128 << 20,
     DISK_DEPTH = 32, /* disk-queue-depth */
 };
@@ -180,8 +180,9 @@ static void measure(struct work *work, const struct shape *shape, const struct r
     char name[64];
     const double num_items = (double)RUN_BYTES / 1e6;
 
-    if (few.num_rounds > ROUNDS)
-        few.num_rounds = ROUNDS;
+    const size_t most = bench.is_full ? 3 * ROUNDS : ROUNDS;
+    if (few.num_rounds > most)
+        few.num_rounds = most;
     work->prompts->shape.is_copied = row->is_copied;
     if (row->run == run_store)
         warm(work);

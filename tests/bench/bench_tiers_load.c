@@ -16,7 +16,7 @@
 #define MiB ((uint64_t)1 << 20)
 
 enum {
-    ROUNDS = 9,  /* at most */
+    ROUNDS = 15, /* at most, and a third of it without --full */
     LOADS = 288, /* prompts that are loaded in turn: more than the pool holds */
     HELD_BLOCKS = 64,
     PREFILLS_A_RUN = 8,
@@ -31,6 +31,13 @@ static struct disturber disturber;
 static struct prompt_bed *held, *loads;
 static uint32_t held_tokens[HELD_BLOCKS * PROMPT_BLOCK_TOKENS], next_load;
 static struct kvpool_prompt held_prompt;
+
+static size_t rounds(void)
+{
+    const size_t most = bench.is_full ? ROUNDS : ROUNDS / 3;
+
+    return bench.num_rounds < most ? bench.num_rounds : most;
+}
 
 /* ---- verbs ---------------------------------------------------------------------------------- */
 
@@ -127,7 +134,7 @@ static void report(const struct verb *verb, size_t num_rounds, size_t at, enum d
 static void measure_verb(const struct verb *verb)
 {
     static const enum disturb states[] = {DISTURB_NOT, DISTURB_STORES, DISTURB_WRITES};
-    const size_t num_rounds = bench.num_rounds < ROUNDS ? bench.num_rounds : ROUNDS;
+    const size_t num_rounds = rounds();
 
     for (size_t round = 0; round < num_rounds; round++) {
         for (size_t i = 0; i < NUM_STATES; i++) {
@@ -220,7 +227,7 @@ static void measure_prefill(const struct prefill *prefill, uint32_t *seed)
                                        .compute_ns = prefill->compute_ns};
     struct prompt_bed *stored = prompt_bed_create(&bed.daemon, &shape, KVPOOL_STORE_PROMPT),
                       *silent = prompt_bed_create(&bed.daemon, &shape, KVPOOL_STORE_NONE);
-    const size_t num_rounds = bench.num_rounds < ROUNDS ? bench.num_rounds : ROUNDS;
+    const size_t num_rounds = rounds();
     double ours[ROUNDS], limit[ROUNDS], ratios[ROUNDS];
 
     const uint64_t before = tier_bed_number(&bed, "tier_stores", "disk");

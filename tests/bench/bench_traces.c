@@ -20,7 +20,7 @@ enum {
     BLOCK_TOKENS = 16,
     MAX_BLOCKS = 256,
     MAX_SEEN = 1 << 20,
-    REQUESTS = 400, /* ten times that with --full */
+    REQUESTS = 200, /* ten times that with --full */
     POOL_BLOCKS = 512,
     DISK_BLOCKS = 2048,
 };
