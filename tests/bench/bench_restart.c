@@ -14,7 +14,7 @@
 
 #define MiB ((uint64_t)1 << 20)
 
-enum { ROUNDS = 3 /* at most */, TRY_US = 500 };
+enum { ROUNDS = 3 /* at most */, TRY_US = 500, GIVE_UP_MS = 60000 };
 
 static struct bench bench;
 
@@ -43,20 +43,17 @@ static double first_hit(struct tier_bed *bed, const struct life *life, uint64_t 
                         bool is_known)
 {
     struct prompt_bed *prompts = prompt_bed_create(&bed->daemon, &life->shape, 0);
+    const uint32_t at = life->num_prompts / 2;
     double ms;
 
-    for (;;) {
-        prompts->num_missed = 0;
-        prompt_bed_get(prompts, 1, life->num_prompts, life->num_prompts / 2, 1);
-        ms = since_ms(start);
-        if (!is_known || prompts->num_missed == 0)
-            break;
-        if (ms > 60000) {
-            bench_fail(&bench, "a prompt that was there is not found again");
-            break;
-        }
+    /* Asked, not fetched: that would read what the daemon still looks for. */
+    while (is_known && prompt_bed_match(prompts, 1 + at) < life->shape.num_blocks &&
+           since_ms(start) < GIVE_UP_MS)
         (void)usleep(TRY_US);
-    }
+    prompt_bed_get(prompts, 1, life->num_prompts, at, 1);
+    ms = since_ms(start);
+    if (is_known && prompts->num_missed > 0)
+        bench_fail(&bench, "a prompt that was there is not found again");
     if (prompts->num_wrong > 0)
         bench_fail(&bench, "a block was not what was stored, or a verb failed");
     prompt_bed_destroy(prompts);

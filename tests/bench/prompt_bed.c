@@ -188,6 +188,19 @@ static void get(struct prompt_bed *bed, uint32_t first_seed, uint32_t num_all, u
     claim_all(bed);
 }
 
+uint32_t prompt_bed_match(struct prompt_bed *bed, uint32_t seed)
+{
+    struct prompt *prompt = &bed->flying[0];
+    const uint32_t num_tokens = bed->shape.num_blocks * PROMPT_BLOCK_TOKENS;
+    const struct kvpool_prompt wire = {
+        .model = bed->model, .tokens = prompt->tokens, .num_tokens = num_tokens, .raw = true};
+    struct kvpool_result result;
+
+    daemon_bed_tokens(prompt->tokens, num_tokens, seed);
+    daemon_bed_must(bed->kvpool, kvpool_match(bed->kvpool, &wire, &result), "match");
+    return (uint32_t)(result.matched / PROMPT_BLOCK_TOKENS);
+}
+
 /* ---- any number ----------------------------------------------------------------------------- */
 
 void prompt_bed_put(struct prompt_bed *bed, uint32_t first_seed, uint32_t num_prompts)

@@ -49,3 +49,6 @@ void prompt_bed_put(struct prompt_bed *bed, uint32_t first_seed, uint32_t num_pr
 /* Prompts @first_seed + (@from ... @from + @num_prompts - 1) % @num_all: found, read, let go of. */
 void prompt_bed_get(struct prompt_bed *bed, uint32_t first_seed, uint32_t num_all, uint32_t from,
                     uint32_t num_prompts);
+
+/* Blocks of the prompt @seed that would be found; nothing is moved. */
+uint32_t prompt_bed_match(struct prompt_bed *bed, uint32_t seed);
