@@ -71,6 +71,7 @@ static struct disk_op *op_take(struct disk *disk, enum disk_op_kind kind, uint64
     op->kind = kind;
     op->cookie = cookie;
     op->is_told = op->is_quarantined = op->is_cancelled = op->was_in_kernel = false;
+    op->is_counted = false;
     op->status = 0;
     op->next_told = NULL;
     return op;
@@ -370,7 +371,8 @@ static void op_end(struct disk *disk, const struct disk_op *op, int status)
 {
     disk->stats.timeouts += status == -ETIMEDOUT;
     disk->stats.cancelled += status == -ECANCELED;
-    disk_state_note(disk, status, op->kind != OP_READ);
+    if (!op->is_counted) /* one bad I/O is one, however many headers were in it */
+        disk_state_note(disk, status, op->kind != OP_READ);
     disk->granule_ops[op->slot.granule]--;
     if (op->kind == OP_WRITE)
         write_end(disk, op, status);

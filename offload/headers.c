@@ -93,8 +93,15 @@ static void run_ended(void *owner, struct disk_request *request, int status)
     struct disk_lane *lane = owner;
     struct lane_headers *headers = &lane->headers;
 
-    for (uint32_t i = run->first; i < run->first + run->num; i++)
+    bool is_counted = false;
+    for (uint32_t i = run->first; i < run->first + run->num; i++) {
+        struct disk_op *op = (struct disk_op *)headers->headers[i].op;
         headers->headers[i].status = status;
+        if (status && op->kind == OP_WRITE) {
+            op->is_counted = is_counted;
+            is_counted = true;
+        }
+    }
     if (--headers->num_running == 0)
         end_batch(lane);
 }

@@ -53,6 +53,7 @@ struct disk_op {
     uint64_t record_hash; /* as is the next, given with reads, found out by writes */
     uint64_t data_hash;
     int status;
+    bool is_counted; /* what failed was an I/O that ended another operation too */
 
     /* the owner's */
     struct disk_op *older, *newer; /* of those that are not ended */

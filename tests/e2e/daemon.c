@@ -24,6 +24,8 @@ const struct kvpool_model small_model = {.name = "small",
                                          .v_head_dim = 16,
                                          .dtype = KVPOOL_F32};
 
+void (*daemon_prepare)(void);
+
 uint64_t now_ms(void)
 {
     struct timespec now;
@@ -60,11 +62,10 @@ static void config_write(const struct daemon *daemon, const char *config)
     fclose(out);
 }
 
-void daemon_restart(struct daemon *daemon)
+void daemon_spawn(struct daemon *daemon)
 {
     char config[128];
     const char *program = getenv("KVPOOLD");
-    uint64_t end = now_ms() + 60000; /* with sanitizers, on a machine that is full of tests */
 
     assert_non_null(program);
     (void)snprintf(config, sizeof(config), "%s/kvpoold.yaml", daemon->dir);
@@ -72,9 +73,16 @@ void daemon_restart(struct daemon *daemon)
     assert_true(daemon->pid >= 0);
     if (daemon->pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that failed leaves nothing */
+        if (daemon_prepare)
+            daemon_prepare();
         execl(program, program, "--config", config, (char *)NULL);
         _exit(127);
     }
+}
+
+void daemon_await(const struct daemon *daemon)
+{
+    uint64_t end = now_ms() + 60000; /* with sanitizers, on a machine that is full of tests */
     /* A socket that is there is not yet a daemon that answers. */
     int answer = -1;
     char json[4096], dir[128];
@@ -95,11 +103,22 @@ void daemon_restart(struct daemon *daemon)
     assert_int_equal(answer, 0);
 }
 
-void daemon_start(struct daemon *daemon, const char *config)
+void daemon_restart(struct daemon *daemon)
+{
+    daemon_spawn(daemon);
+    daemon_await(daemon);
+}
+
+void daemon_make(struct daemon *daemon, const char *config)
 {
     (void)snprintf(daemon->dir, sizeof(daemon->dir), "/tmp/kvpool-e2e-XXXXXX");
     assert_non_null(mkdtemp(daemon->dir));
     config_write(daemon, config);
+}
+
+void daemon_start(struct daemon *daemon, const char *config)
+{
+    daemon_make(daemon, config);
     daemon_restart(daemon);
 }
 
@@ -188,4 +207,20 @@ void stat_await(const struct daemon *daemon, const char *name, uint64_t value, u
         }
         (void)usleep(5000);
     }
+}
+
+bool has_fallback(const struct daemon *daemon, const char *name)
+{
+    static char json[1 << 20];
+    char text[64];
+    struct kvpool *kvpool = operator_connect(daemon);
+    const struct kvpool_request request = {
+        .verb = KVPOOL_LIST, .what = "status", .json = json, .json_max = sizeof(json)};
+
+    assert_int_equal(kvpool_call(kvpool, &request, NULL), 0);
+    kvpool_disconnect(kvpool);
+    (void)snprintf(text, sizeof(text), "\"%s\"", name);
+    const char *at = strstr(json, "\"fallbacks\"");
+    assert_non_null(at);
+    return strstr(at, text) != NULL;
 }

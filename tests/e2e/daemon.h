@@ -12,10 +12,18 @@ struct daemon {
     pid_t pid;
 };
 
+/* If set: called in each daemon's process before it is one. */
+extern void (*daemon_prepare)(void);
+
+/* The directory with the file only. */
+void daemon_make(struct daemon *daemon, const char *config);
 /* Starts kvpoold ($KVPOOLD) with @config behind what the directory sets; waits until it answers. */
 void daemon_start(struct daemon *daemon, const char *config);
 /* The same directory again, after it was killed. */
 void daemon_restart(struct daemon *daemon);
+/* The two halves of it: the process; and until it answers. */
+void daemon_spawn(struct daemon *daemon);
+void daemon_await(const struct daemon *daemon);
 /* SIGTERM, or SIGKILL; its exit status, or 128 and the signal. */
 int daemon_stop(struct daemon *daemon, int signal);
 /* Stops it if it runs, and removes the directory. */
@@ -29,6 +37,9 @@ struct kvpool *operator_connect(const struct daemon *daemon);
 uint64_t stat_read(const struct daemon *daemon, const char *name);
 /* Until a number is @value; fails the test after @ms. */
 void stat_await(const struct daemon *daemon, const char *name, uint64_t value, unsigned ms);
+
+/* Whether its status has a fallback of this name: something that it goes without. */
+bool has_fallback(const struct daemon *daemon, const char *name);
 
 uint64_t now_ms(void);
 

@@ -5,9 +5,11 @@
 #include "tests/e2e/peer.h"
 #include "tests/support/test.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 const struct kvpool_model store_model = {.name = "stored",
@@ -98,6 +100,28 @@ int store_get(struct kvpool *kvpool, uint32_t model, uint32_t seed, uint32_t num
 
 /* ---- the daemon ----------------------------------------------------------------------------- */
 
+/* Mounts of this process are nobody else's, and gone with it. */
+static bool can_mount(void)
+{
+    static int answer = -1;
+
+    if (answer < 0)
+        answer =
+            unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+    return answer;
+}
+
+void store_disk_make(struct store_disk *disk)
+{
+    const char *parent = getenv("KVPOOL_TEST_DISK");
+
+    (void)snprintf(disk->dir, sizeof(disk->dir), "%.40s/kvpool-disk-XXXXXX",
+                   parent ? parent : "/tmp");
+    assert_non_null(mkdtemp(disk->dir));
+    disk->is_mounted =
+        !parent && can_mount() && mount("none", disk->dir, "tmpfs", 0, "size=64m,mode=700") == 0;
+}
+
 void store_start(struct daemon *daemon, struct store_disk *disk, const char *more)
 {
     char config[768];
@@ -117,6 +141,8 @@ void store_finish(struct daemon *daemon, struct store_disk *disk)
     char path[128];
 
     daemon_finish(daemon);
+    if (disk->is_mounted)
+        assert_int_equal(umount2(disk->dir, MNT_DETACH), 0);
     for (size_t at = 0; at < 2; at++) {
         (void)snprintf(path, sizeof(path), "%s/%s", disk->dir, names[at]);
         (void)unlink(path);

@@ -30,7 +30,13 @@ void store_check(struct kvpool *kvpool, uint64_t sequence, uint32_t seed, uint32
 struct daemon;
 struct store_disk {
     char dir[64];
+    bool is_mounted;
 };
+/*
+ * An empty directory, in memory where this process may mount that: what others do to the machine's
+ * disk is nobody's fault here. With $KVPOOL_TEST_DISK a directory below that one, whatever it is.
+ */
+void store_disk_make(struct store_disk *disk);
 void store_start(struct daemon *daemon, struct store_disk *disk, const char *more);
 void store_finish(struct daemon *daemon, struct store_disk *disk);
 

@@ -203,6 +203,33 @@ static void a_read_only_disk_refuses_writes(void **state)
     assert_int_equal(bed_write(bed, SLOT(0, 1), 2, BED_BLOCK), 0);
 }
 
+/* As many operations fail as make a disk a failing one, by two I/Os. */
+static void a_failed_io_of_many_headers_is_one_failure(void **state)
+{
+    struct faulty *faulty = *state;
+    struct bed *bed = &faulty->bed;
+    struct fault_rule *rule = &faulty->faults.rules[DISK_IO_HEADER][true];
+    static char memory[BED_BLOCK];
+    struct disk_completion done[BED_SLOTS];
+    size_t num = 0;
+
+    faults_hold(&faulty->faults, DISK_IO_HEADER, true);
+    assert_int_equal(disk_write(bed->disk, SLOT(0, 0), memory, BED_BLOCK, NULL, 0, 0), 0);
+    faults_wait(&faulty->faults, DISK_IO_HEADER, true);
+    for (uint32_t i = 1; i < BED_SLOTS; i++)
+        assert_int_equal(disk_write(bed->disk, SLOT(0, i), memory, BED_BLOCK, NULL, 0, i), 0);
+    while (stats_of(bed).num_in_kernel != 1) /* their data is there, their headers wait */
+        ;
+    atomic_store(&rule->end, -EIO);
+    atomic_store(&rule->begin, 0);
+    while (num < BED_SLOTS)
+        num += disk_reap(bed->disk, done + num, BED_SLOTS - num);
+    for (size_t i = 0; i < num; i++)
+        assert_int_equal(done[i].status, -EIO);
+    assert_int_equal(stats_of(bed).write_failures, BED_SLOTS);
+    assert_int_equal(state_of(bed), DISK_OK);
+}
+
 static void a_failing_disk_refuses_all_and_is_used_again(void **state)
 {
     struct faulty *faulty = *state;
@@ -535,6 +562,7 @@ int main(int argc, char **argv)
         CASE(short_reads_and_writes_go_on),
         CASE(a_full_disk_refuses_writes_serves_reads_and_is_used_again),
         CASE(a_read_only_disk_refuses_writes),
+        CASE(a_failed_io_of_many_headers_is_one_failure),
         CASE(a_failing_disk_refuses_all_and_is_used_again),
         CASE(a_granule_whose_entry_fails_is_free),
         CASE(a_stalled_write_ends_once_and_keeps_its_slot),
