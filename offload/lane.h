@@ -132,6 +132,8 @@ struct disk_lane {
     struct disk_list held, answered;                  /* requests: by a fault; not yet looked at */
     uint32_t num_in_kernel;                           /* all, as are those held */
     uint32_t num_blocks;                              /* of these: data of blocks */
+    uint64_t write_bytes;                             /* of these: that are written */
+    uint64_t beside_reads_bytes;                      /* writes of so much give way to reads */
     uint32_t num_granule_ops;
     struct lane_headers headers;
     struct lane_probe probe;

@@ -61,7 +61,7 @@ static void daemon_run(const char *program, const char *config)
     _exit(127);
 }
 
-void daemon_bed_start(struct daemon_bed *bed, const char *program, const char *settings)
+void daemon_bed_spawn(struct daemon_bed *bed, const char *program, const char *settings)
 {
     char path[128];
 
@@ -70,15 +70,21 @@ void daemon_bed_start(struct daemon_bed *bed, const char *program, const char *s
     if (!out)
         give_up("cannot write", path);
     fprintf(out,
-            "run-directory: %s\nstate-directory: %s/state\n%s"
+            "run-directory: %s\nstate-directory: %s/state\n%s%s"
             "tenants:\n  - {name: bench, uids: [%u]}\n",
-            bed->run, bed->dir, settings, getuid());
+            bed->run, bed->dir, settings, strstr(settings, "keep:") ? "" : "keep: none\n",
+            getuid());
     fclose(out);
     bed->pid = fork();
     if (bed->pid < 0)
         give_up("fork", "no process");
     if (bed->pid == 0)
         daemon_run(program, path);
+}
+
+void daemon_bed_start(struct daemon_bed *bed, const char *program, const char *settings)
+{
+    daemon_bed_spawn(bed, program, settings);
     kvpool_disconnect(daemon_bed_connect(bed, 0)); /* it answers */
 }
 

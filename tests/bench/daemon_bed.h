@@ -13,7 +13,9 @@ struct daemon_bed {
 
 /* Each exits with a text where something fails: there is nothing to measure then. */
 void daemon_bed_directory(struct daemon_bed *bed);
-/* $KVPOOLD, or the one of this build. @settings are lines behind those of the directory. */
+/* @settings are lines behind those of the directory. No memory outlives it, unless they say so. */
+void daemon_bed_spawn(struct daemon_bed *bed, const char *program, const char *settings);
+/* The same; it answers then. */
 void daemon_bed_start(struct daemon_bed *bed, const char *program, const char *settings);
 void daemon_bed_stop(struct daemon_bed *bed);   /* the daemon */
 void daemon_bed_finish(struct daemon_bed *bed); /* and its directory */

@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/bench/kv_peers.sh - blocks in redis and memcached, beside bench_daemon's fetch and store.
+# tests/bench/kv_peers.sh - blocks in redis and memcached, beside the daemon's fetch and store.
 set -eu
 build=${1:-build}
 runs=${2:-3}
@@ -9,11 +9,12 @@ if [ "$build" = --help ] || [ "$build" = -h ]; then
 usage: tests/bench/kv_peers.sh [BUILD [RUNS]]
 Installs redis-server and memcached where they are missing (apt-get, as root), starts each on a unix
 socket in a temporary directory, stores, overwrites and fetches 1 GiB in values of 64 KiB and 2 MiB,
-1 and 16 outstanding; then runs the rows of bench_daemon that do the same. RUNS times in turn (3).
+1 and 16 outstanding; then runs the rows of bench_daemon (blocks in the pool) and bench_tiers (in the
+pinned host tier below it) that do the same. RUNS times in turn (3).
 TEXT
     exit 0
 fi
-[ -x "$build/tests/bench/kv_peer" ] || ninja -C "$build" tests/bench/kv_peer
+[ -x "$build/tests/bench/kv_peer" ] || ninja -C "$build" tests/bench/kv_peer tests/bench/bench_tiers
 for program in redis-server memcached; do
     command -v $program >/dev/null || apt-get install -y --no-install-recommends $program
 done
@@ -56,4 +57,6 @@ for _ in $(seq "$runs"); do
         awk '{gib = /2 MiB/ ? 2048 : 64
               for (i = 1; i <= NF; i++) if ($i == "us/block") us = $(i - 1)
               printf "%s = %.2f GB/s\n", $0, gib * 1.024 / us}' || true
+    KVPOOLD="$build/daemon/kvpoold" "$build/tests/bench/bench_tiers" --rounds 9 |
+        grep '^host:.*copied' || true
 done

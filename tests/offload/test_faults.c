@@ -494,6 +494,64 @@ static void an_open_does_not_wait_for_ever(void **state)
     assert_int_equal(bed_open(bed), 0);
 }
 
+/* ---- what the kernel has ---- */
+
+enum { LARGE = 1 << 20, LARGE_WRITES = 12 };
+
+static void open_large(struct bed *bed, struct faulty *faulty)
+{
+    bed_init(bed, NULL);
+    bed->options.faults = &faulty->faults.hooks;
+    bed->options.engine = engine;
+    bed->options.granule_bytes = (uint64_t)16 * LARGE;
+    bed->options.max_bytes = (uint64_t)40 * LARGE;
+    bed->options.min_block_bytes = bed->options.max_block_bytes = LARGE;
+    bed->options.queue_depth = 16;
+    bed->options.num_buffers = 24;
+    assert_int_equal(bed_open(bed), 0);
+    assert_int_equal(bed_use(bed, 0, LARGE), 0);
+}
+
+/* How many of LARGE_WRITES the kernel has when it answers none of them. */
+static uint32_t writes_in_kernel(struct bed *bed, struct faulty *faulty, const void *memory)
+{
+    const struct timespec pause = {.tv_nsec = 20000000};
+    uint32_t last = 0, same = 0;
+
+    faults_hold(&faulty->faults, DISK_IO_DATA, true);
+    for (uint32_t i = 0; i < LARGE_WRITES; i++)
+        assert_int_equal(disk_write(bed->disk, SLOT(0, 1 + i), memory, LARGE, &i, sizeof(i), i), 0);
+    while (same < 15) {
+        const uint32_t now = stats_of(bed).num_in_kernel;
+        same = now > 0 && now == last ? same + 1 : 0;
+        last = now;
+        (void)nanosleep(&pause, NULL);
+    }
+    faults_clear(&faulty->faults);
+    for (uint32_t i = 0; i < LARGE_WRITES; i++)
+        assert_int_equal(bed_wait(bed, i, DISK_ENDED), 0);
+    return last;
+}
+
+/* A read does not wait for all of a queue of writes: beside reads that is 4 MiB. */
+static void writes_give_way_while_there_are_reads(void **state)
+{
+    struct faulty *faulty = *state;
+    struct bed *bed = calloc(1, sizeof(*bed));
+    char *memory = malloc(LARGE);
+
+    assert_non_null(memory);
+    memset(memory, 5, LARGE);
+    open_large(bed, faulty);
+    assert_int_equal(writes_in_kernel(bed, faulty, memory), LARGE_WRITES);
+    assert_int_equal(disk_read(bed->disk, SLOT(0, 1), memory, LARGE, 100), 0);
+    assert_int_equal(bed_wait(bed, 100, DISK_ENDED), 0);
+    assert_int_equal(writes_in_kernel(bed, faulty, memory), 4);
+    bed_finish(bed);
+    free(bed);
+    free(memory);
+}
+
 int main(int argc, char **argv)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -513,6 +571,7 @@ int main(int argc, char **argv)
         CASE(a_stalled_header_quarantines_its_slots),
         CASE(a_stalled_granule_is_not_used),
         CASE(cancels_at_any_moment_leave_memory_alone),
+        CASE(writes_give_way_while_there_are_reads),
         CASE(a_close_does_not_wait_for_ever),
         CASE(an_open_does_not_wait_for_ever),
     };
