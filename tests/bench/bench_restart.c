@@ -3,7 +3,7 @@
  * all is known again: hot, from memory that a holder process kept, and from disk.
  *
  * The limit is a daemon with nothing to recover, killed likewise: until it answers a prompt that it
- * does not know. With --full a million blocks of 4 KiB are on disk, else 100,000.
+ * does not know. With --full a million blocks of 4 KiB are on disk, else 50,000.
  */
 #include "tests/bench/prompt_bed.h"
 #include "tests/bench/tier_bed.h"
@@ -147,13 +147,13 @@ static const struct life lives[] = {
     {.name = "128 MiB kept in memory", .adopting = "memory_adopting", .when_known = 0,
      .settings = "pool-bytes: 256MiB\nkeep: holder\n",
      .shape = {.num_blocks = 128, .block_bytes = 64 << 10}, .num_prompts = 16},
-    {.name = "512 MiB on disk", .adopting = "disk_phase", .when_known = 3, .disk_bytes = 1024 * MiB,
+    {.name = "256 MiB on disk", .adopting = "disk_phase", .when_known = 3, .disk_bytes = 1024 * MiB,
      .settings = "pool-bytes: 256MiB\nkeep: none\nstore-when: at-once\n",
-     .shape = {.num_blocks = 128, .block_bytes = 64 << 10}, .num_prompts = 64},
-    {.name = "100,000 blocks of 4 KiB on disk", .adopting = "disk_phase", .when_known = 3, .disk_bytes = 1024 * MiB,
+     .shape = {.num_blocks = 128, .block_bytes = 64 << 10}, .num_prompts = 32},
+    {.name = "50,000 blocks of 4 KiB on disk", .adopting = "disk_phase", .when_known = 3, .disk_bytes = 1024 * MiB,
      .settings = "pool-bytes: 256MiB\nkeep: none\nstore-when: at-once\ndisk-min-block-bytes: 4KiB\n"
                  "max-transfers: 16384\nmax-sequences: 64\n",
-     .shape = {.num_blocks = 1000, .block_bytes = 4 << 10}, .num_prompts = 100},
+     .shape = {.num_blocks = 1000, .block_bytes = 4 << 10}, .num_prompts = 50},
 };
 static const struct life full = 
     {.name = "1,000,000 blocks of 4 KiB on disk", .adopting = "disk_phase", .when_known = 3, .disk_bytes = 6144 * MiB,

@@ -21,7 +21,7 @@
 #define MiB ((uint64_t)1 << 20)
 
 enum {
-    ROUNDS = 5, /* at most, with --full 15: a round moves hundreds of megabytes */
+    ROUNDS = 3, /* at most, with --full 9: a round moves hundreds of megabytes */
     RUN_BYTES = 128 << 20,
     DISK_DEPTH = 32, /* disk-queue-depth */
 };

@@ -16,7 +16,7 @@
 #define MiB ((uint64_t)1 << 20)
 
 enum {
-    ROUNDS = 15, /* at most, and a third of it without --full */
+    ROUNDS = 12, /* at most, and a third of it without --full */
     LOADS = 288, /* prompts that are loaded in turn: more than the pool holds */
     HELD_BLOCKS = 64,
     PREFILLS_A_RUN = 8,

@@ -20,7 +20,8 @@ enum {
     BLOCK_TOKENS = 16,
     MAX_BLOCKS = 256,
     MAX_SEEN = 1 << 20,
-    REQUESTS = 200, /* ten times that with --full */
+    REQUESTS = 150, /* 2,000 with --full */
+    FULL_REQUESTS = 2000,
     POOL_BLOCKS = 512,
     DISK_BLOCKS = 2048,
 };
@@ -227,7 +228,7 @@ static struct outcome run(const struct trace *trace, const char *store_when)
     struct outcome outcome = {0};
     struct engine engine;
     char settings[256];
-    const uint32_t num_requests = bench.is_full ? 10 * REQUESTS : REQUESTS;
+    const uint32_t num_requests = bench.is_full ? FULL_REQUESTS : REQUESTS;
 
     (void)snprintf(settings, sizeof(settings),
                    "pool-bytes: %lluKiB\npage-bytes: 64KiB\nwatermark-pages: 0\n"
