@@ -35,14 +35,6 @@ uint32_t lower_max_arenas(const struct config *config)
     return arenas_of_tier(config) * num_tiers(config);
 }
 
-/* What is being stored cannot be evicted: half of the pool stays there for verbs. */
-static uint64_t max_store_bytes(const struct config *config)
-{
-    uint64_t half = config->pool_bytes / 2;
-
-    return config->store_bytes < half ? config->store_bytes : half;
-}
-
 void lower_configure(const struct config *config, struct pool_config *out_pool)
 {
     uint64_t page = config->page_bytes, granules = tier_disk_granules(config);
@@ -52,8 +44,8 @@ void lower_configure(const struct config *config, struct pool_config *out_pool)
     for (enum pool_tier tier = POOL_TIER_HOST; tier < POOL_NUM_TIERS; tier++) {
         if (pages[tier] == 0)
             continue;
-        out_pool->tiers[tier] = (struct pool_tier_config){
-            .pages = pages[tier], .max_store_bytes = max_store_bytes(config)};
+        out_pool->tiers[tier] =
+            (struct pool_tier_config){.pages = pages[tier], .max_store_bytes = config->store_bytes};
         out_pool->ahead_pages[POOL_TIER_DEVICE] =
             ahead_pages(config->ahead_bytes, config->pool_bytes / page, page);
     }

@@ -55,7 +55,7 @@ const struct setting settings[] = {
     {"disk-optional",       BOOL,     FIXED, AT(disk_optional),       "false",       0, 1,        "go on without the disk tier where it cannot be opened: a fallback"},
     {"store-default",       WORD,     FIXED, AT(store_default),       "prompt|none|all", 0, 2,    "what of a session that says nothing is kept below the pool"},
     {"store-when",          WORD,     FIXED, AT(store_when),          "evicted|second-use|at-once", 0, 2, "when it is: ahead of eviction, when it is used again, or when it is published"},
-    {"store-bytes",         SIZE,     FIXED, AT(store_bytes),         "256MiB", 64 * KiB, 1 * TiB, "being stored in one tier at a time, at most half of pool-bytes; over it blocks are skipped"},
+    {"store-bytes",         SIZE,     FIXED, AT(store_bytes),         "256MiB", 64 * KiB, 1 * TiB, "being stored in one tier at a time (and at most half of the tier above is read); over it blocks are skipped"},
     {"store-rate",          SIZE,     FIXED, AT(store_rate),          "0",           0, 1 * TiB,  "bytes stored on disk in a second at most, over it blocks are skipped; 0: no limit"},
     {"ahead-bytes",         SIZE,     FIXED, AT(ahead_bytes),         "0",           0, 64 * TiB, "the next so many bytes of the pool to be evicted have a copy below; 0: a sixteenth of it"},
     {"host-ahead-bytes",    SIZE,     FIXED, AT(host_ahead_bytes),    "0",           0, 64 * TiB, "the same of the host tier; 0: a sixteenth of it"},
