@@ -40,7 +40,8 @@ int handle_drain(struct call *call, wire_reply *reply)
 {
     const Kvpool__Wire__Drain *wire = call->message;
 
-    (void)reply;
+    if (wire->undo && call->server->is_stopping)
+        return refuse(reply, STATUS_DRAINING, "the daemon is stopping: that cannot be undone");
     server_drain(call->server, !wire->undo);
     return STATUS_OK;
 }

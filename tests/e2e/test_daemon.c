@@ -142,6 +142,11 @@ static void sigterm_waits_for_sequences_but_not_forever(void **state)
     for (uint64_t id = 2; answer == 0 && now_ms() < end; id++)
         answer = kvpool_allocate(kvpool, id, &prompt, NULL, NULL);
     assert_int_equal(answer, KVPOOL_DRAINING);
+    const struct kvpool_request undo = {.verb = KVPOOL_DRAIN, .undo = true};
+    struct kvpool *operator= operator_connect(&daemon);
+    assert_int_equal(kvpool_call(operator, & undo, NULL),
+                     KVPOOL_DRAINING); /* it ends all the same */
+    kvpool_disconnect(operator);
     assert_int_equal(kvpool_append(kvpool, 1, tokens, 10, NULL), 0); /* what runs goes on */
     assert_int_equal(waitpid(daemon.pid, &status, WNOHANG), 0);
     kvpool_disconnect(kvpool);

@@ -262,6 +262,70 @@ static void a_mapped_engine_killed_at_any_verb_leaves_nothing(void **state)
     }
 }
 
+/* ---- every verb of the rings ---------------------------------------------------------------- */
+
+static const struct ring_submission ring_rows[] = {
+    [RING_STEP] = {.verb = RING_STEP, .value = 1},
+    [RING_ATTEND] = {.verb = RING_ATTEND,
+                     .dtype = WIRE_F32,
+                     .k_offset = 256 << 10,
+                     .v_offset = 512 << 10,
+                     .out_offset = 768 << 10},
+    [RING_END_STEP] = {.verb = RING_END_STEP, .flags = RING_ABANDON},
+    [RING_PUBLISH] = {.verb = RING_PUBLISH, .object = FILLED},
+    [RING_TRUNCATE] = {.verb = RING_TRUNCATE, .object = FILLED, .value = 100},
+    [RING_RELEASE] = {.verb = RING_RELEASE, .object = FILLED},
+    [RING_FORK] = {.verb = RING_FORK, .object = FILLED, .value = NEW},
+};
+
+/* All that is asked for is in order, and so @ms later, if any, it is answered with OK. */
+static void entry_send(struct victim *victim, const struct ring_submission *row, unsigned ms)
+{
+    const struct ring_row step = {
+        .sequence = UNFILLED, .tokens_offset = sizeof(step), .num_tokens = TOKENS};
+    uint8_t *data = (uint8_t *)victim->raw.staging + RING_DATA_OFFSET;
+    struct ring_submission entry = *row;
+    struct ring_completion completion;
+
+    memcpy(data, &step, sizeof(step));
+    memcpy(data + sizeof(step), victim->tokens, sizeof(victim->tokens));
+    entry.id = 1;
+    if (row->verb == RING_ATTEND || row->verb == RING_END_STEP)
+        entry.object = victim->step;
+    raw_submit(&victim->raw, &entry);
+    if (ms == 0)
+        return;
+    assert_true(raw_complete(&victim->raw, &completion, ms));
+    assert_int_equal(completion.status, STATUS_OK);
+}
+
+static void an_engine_killed_at_any_verb_of_the_rings_leaves_nothing(void **state)
+{
+    static struct victim victim;
+    const unsigned waits_ms[] = {0, 5000};
+    const struct ring_submission newer = {.verb = ARRAY_SIZE(ring_rows)};
+    const char *what;
+    int status;
+
+    /* One more has no row here: say what it needs. */
+    assert_int_equal(ring_submission_check(&newer, 1 << 20, &what), STATUS_UNSUPPORTED);
+
+    for (size_t i = 0; i < 2 * (ARRAY_SIZE(ring_rows) - 1); i++) {
+        const struct ring_submission *row = &ring_rows[1 + i / 2];
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            victim_open(&victim, 0);
+            entry_send(&victim, row, waits_ms[i % 2]);
+            (void)kill(getpid(), SIGKILL);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        all_is_released(*state, "ring");
+    }
+    p99_assert("after deaths", idle_us, match_p99_us(other, other_model, 300));
+}
+
 /* ---- attends -------------------------------------------------------------------------------- */
 
 /* Large ones, which worker threads carry out while their engine dies. */
@@ -343,6 +407,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(an_engine_killed_at_any_verb_leaves_nothing),
         TEST(a_mapped_engine_killed_at_any_verb_leaves_nothing),
+        TEST(an_engine_killed_at_any_verb_of_the_rings_leaves_nothing),
         TEST(an_engine_killed_in_an_attend_leaves_nothing),
         TEST(a_crash_loop_grows_nothing),
     };
