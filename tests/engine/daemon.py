@@ -1,5 +1,7 @@
 """A kvpoold of our own, in a temporary folder, for demos and tests: started, killed, started again."""
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import functools
@@ -11,19 +13,21 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, Self
 
 import kvpool
 
 BUILD = Path(__file__).resolve().parents[2] / "build"
 
 
-def built():
+def built() -> Path:
     """The folder with the programs: $KVPOOLD_BUILD, or build/."""
     return Path(os.environ.get("KVPOOLD_BUILD") or BUILD)
 
 
-def take_all(pool, seed):
+def take_all(pool: kvpool.Pool, seed: int) -> int:
     """Through @pool, sequences until nothing more can be had; what others have cached is evicted.
     What is just being copied to a lower tier can be had a moment later."""
     model = kvpool.Model(name="filler", weights_revision=str(seed), num_layers=1, num_kv_heads=1,
@@ -42,7 +46,7 @@ def take_all(pool, seed):
 
 
 @functools.cache
-def known_settings():
+def known_settings() -> frozenset[str]:
     """Names of the settings that this kvpoold has."""
     said = subprocess.run([built() / "daemon" / "kvpoold", "--print-config"], check=True, text=True,
                           stdout=subprocess.PIPE).stdout
@@ -55,39 +59,44 @@ if _library.exists():
     os.environ.setdefault("KVPOOL_LIBRARY", str(_library))
 
 
-def _die_with_parent():
+def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 class Daemon:
-    """Tenants are known by tokens, token_of(name). Settings: kvpoold.yaml's, with _ for -."""
+    """Tenants are known by tokens, token_of(name); @me by the user id that this runs as. Settings:
+    kvpoold.yaml's, with _ for -."""
 
-    def __init__(self, tenants=("chat",), **settings):
+    def __init__(self, tenants: Iterable[str] = ("chat",), me: str = "", **settings: object) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="kvpool-"))
         self.run, self.log = self.folder / "run", self.folder / "log"
         self.config = self.folder / "kvpoold.yaml"
-        self.settings = {
+        known: list[dict[str, object]] = [{"name": me, "uids": [os.getuid()]}] if me else []
+        known += [{"name": name, "token-file": str(self._token_file(name))} for name in tenants]
+        self.settings: dict[str, object] = {
             "run-directory": str(self.run), "state-directory": str(self.folder / "state"),
             "pool-bytes": "256MiB", "page-bytes": "64KiB", "watermark-pages": 0,
-            "http": False, "drain": "0s",
-            "tenants": [{"name": name, "token-file": str(self._token_file(name))}
-                        for name in tenants],
+            "http": False, "drain": "0s", "tenants": known,
         } | {name.replace("_", "-"): value for name, value in settings.items()}
         if "keep-time" in known_settings():  # who keeps memory for a next start does not do so for long
             self.settings.setdefault("keep-time", "1min")
-        self.process = None
-        self.start()
+        self.process: subprocess.Popen[bytes] | None = None
+        try:
+            self.start()
+        except BaseException:
+            self.finish()
+            raise
 
-    def token_of(self, tenant):
+    def token_of(self, tenant: str) -> str:
         return f"token-of-tenant-{tenant}"
 
-    def _token_file(self, tenant):
+    def _token_file(self, tenant: str) -> Path:
         path = self.folder / f"token-{tenant}"
         path.touch(mode=0o600)
         path.write_text(self.token_of(tenant) + "\n", encoding="ascii")
         return path
 
-    def start(self):
+    def start(self) -> None:
         self.config.write_text(json.dumps(self.settings), encoding="utf-8")  # JSON is YAML
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
@@ -103,12 +112,13 @@ class Daemon:
                 if self.process.poll() is not None or time.monotonic() > until:
                     raise RuntimeError(self.log.read_text(encoding="utf-8")) from None
 
-    def stop(self, how=signal.SIGTERM):
+    def stop(self, how: int = signal.SIGTERM) -> int:
         """Its exit status. With SIGKILL it dies as in a crash."""
+        assert self.process
         self.process.send_signal(how)
         return self.process.wait(30)
 
-    def finish(self):
+    def finish(self) -> None:
         """Its end, and of what it would have kept for a next start."""
         if self.process and self.process.poll() is None:
             with contextlib.suppress(kvpool.KvpoolError, subprocess.TimeoutExpired):
@@ -119,14 +129,14 @@ class Daemon:
             self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.finish()
 
-    def pool(self, tenant="chat", **options):
-        return kvpool.Pool(directory=self.run, token=self.token_of(tenant), **options)
+    def pool(self, tenant: str = "chat", **options: Any) -> kvpool.Pool:
+        return kvpool.Pool(**{"directory": self.run, "token": self.token_of(tenant), **options})
 
-    def operator(self, **options):
+    def operator(self, **options: Any) -> kvpool.Operator:
         return kvpool.Operator(directory=self.run, **options)

@@ -25,6 +25,7 @@ def mypy(*words: str | Path) -> str:
         capture_output=True,
         text=True,
         check=False,
+        env={**os.environ, "MYPYPATH": str(ROOT / "tests")},
     )
     return run.stdout + run.stderr
 

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 
 import kvpool
 import pytest
-from conftest import Daemon, build_folder
+from conftest import Daemon
 from kvpool.rings import SUBMISSION, Rings, library
 
-build_folder()  # says where libkvpool is
 PATH = os.environ["KVPOOL_LIBRARY"]
 TAIL, HEAD, ARMED = 0, 64, 128
 SUBMISSIONS, COMPLETIONS = 64, 256
