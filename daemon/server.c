@@ -332,7 +332,10 @@ static int pool_make(struct server *server)
     lower_configure(config, &pool);
     pool.tells_places = server->survival.keep != NULL;
     pool.sink = (struct pool_sink){.emit = effects_emit, .context = server};
-    return pool_create(&pool, &server->pool);
+    int answer = pool_create(&pool, &server->pool);
+    if (!answer)
+        pool_tick(server->pool, server->now_ms); /* what it is old from */
+    return answer;
 }
 
 static int device_make(struct server *server)

@@ -35,7 +35,8 @@ enum {
 
 /*
  * Called in the thread that commits and decommits, never in the owner's: @bytes at @address have
- * got memory, and their commit is about to complete (@has_memory), or are about to lose it.
+ * got memory, by a commit, an adoption or a move that is about to complete (@has_memory), or are
+ * about to lose it.
  * @address is NULL when an arena is closed: @bytes of it had memory, and its mapping goes away.
  */
 struct gpu_memory_hook {

@@ -3,8 +3,10 @@
 
 enum { FIRST_EVERY_MS = 1000 };
 
-void ages_tick(struct ages *ages, uint64_t stamp, uint64_t now_ms)
+void ages_tick(struct ages *ages, uint64_t stamp, bool is_first, uint64_t now_ms)
 {
+    if (ages->num == 0 && is_first)
+        ages->start_ms = now_ms;
     if (ages->every_ms == 0)
         ages->every_ms = FIRST_EVERY_MS;
     if (ages->num > 0 && now_ms - ages->times_ms[ages->num - 1] < ages->every_ms)
@@ -32,5 +34,5 @@ uint64_t ages_of(const struct ages *ages, uint64_t stamp, uint64_t now_ms)
         else
             high = middle;
     }
-    return low == 0 ? now_ms : now_ms - ages->times_ms[low - 1];
+    return now_ms - (low == 0 ? ages->start_ms : ages->times_ms[low - 1]);
 }

@@ -235,6 +235,6 @@ void pool_tick(struct pool *pool, uint64_t now_ms)
     for_each_waiter(pool, when_late, now_ms);
     transfers_tick(pool);
     promote_tick(pool);
-    ages_tick(&pool->ages, pool->stamp, now_ms);
+    ages_tick(&pool->ages, pool->stamp, pool->stamp == COLD_STAMPS, now_ms);
     (void)demote_ahead(pool, TICK_BLOCKS);
 }

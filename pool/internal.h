@@ -54,6 +54,9 @@ struct plan {
     bool has_met_limit;   /* something of the payer's own had to go for its limit */
 };
 
+/* Stamps for what is restored: older than all others. */
+#define COLD_STAMPS (UINT64_C(1) << 40)
+
 struct pool {
     struct pool_config config;
     struct device devices[MAX_DEVICES];

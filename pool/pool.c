@@ -7,8 +7,6 @@
 #include "pool/plan.h"
 #include "pool/tier.h"
 
-#define COLD_STAMPS (UINT64_C(1) << 40) /* stamps for what is restored: older than all others */
-
 enum {
     TOKEN_CHUNK_BYTES = 2048, /* 21 positions of 16 tokens; more where one would not fit */
     TABLE_CHUNK_BYTES = 512   /* 61 positions of one group; 7 of 8 groups */

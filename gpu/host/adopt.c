@@ -149,6 +149,8 @@ int gpu_move_granule(struct gpu_device *device, struct gpu_granule_ref from,
     op->from_granule = from.granule;
     op->from_offset = from.granule * source->granule_bytes;
     op->from_state = (uint8_t)state;
+    op->from_base = source->base;
+    op->from_is_told = state == GRANULE_COMMITTED;
     source->num_ops++;
     source->granules[from.granule] = GRANULE_DECOMMITTING;
     device->arenas[to.arena].granules[to.granule] = GRANULE_COMMITTING;

@@ -47,6 +47,8 @@ struct host_op {
     int from_fd;          /* OP_MOVE, as are those that follow */
     uint32_t from_arena, from_granule;
     uint64_t from_offset;
+    char *from_base;        /* where that file is mapped */
+    bool from_is_told;      /* the memory hook knows of its memory */
     uint8_t from_state;     /* of the granule, before */
     bool is_gone;           /* its memory is */
     struct host_done *done; /* OP_ATTEND: where it ends */

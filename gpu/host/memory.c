@@ -163,8 +163,10 @@ static int adopt(struct host_memory *memory, struct host_op *op)
         err = check_whole(memory, op->fd, range);
     if (!err && memory->system->madvise(op->base + op->offset, op->bytes, MADV_POPULATE_WRITE) != 0)
         err = -errno;
-    if (!err)
+    if (!err) {
+        tell(memory, op->base + op->offset, op->bytes, true);
         return 0;
+    }
     op->is_left = punch(memory, op->fd, op->offset, op->bytes) != 0;
     if (!op->is_left)
         atomic_fetch_sub(&memory->committed_bytes, op->bytes);
@@ -227,11 +229,15 @@ static int move(struct host_memory *memory, struct host_op *op)
     if (err)
         return err;
     op->is_gone = true;
+    if (op->from_is_told)
+        tell(memory, op->from_base + op->from_offset, op->bytes, false);
     err = fill(memory, op->fd, op->base + op->offset, range);
-    if (!err)
+    if (!err) {
         memcpy(op->base + op->offset, memory->bounce, op->bytes);
-    else
+        tell(memory, op->base + op->offset, op->bytes, true);
+    } else {
         op->is_left = punch(memory, op->fd, op->offset, op->bytes) != 0;
+    }
     if (err && !op->is_left)
         atomic_fetch_sub(&memory->committed_bytes, op->bytes);
     return err;

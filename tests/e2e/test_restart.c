@@ -378,8 +378,14 @@ static void both_tiers_of_memory_outlive_the_daemon(void **state)
     uint64_t in_host = tier_stat(&daemon_, "tier_evictable", "host");
     assert_true(in_host > 0);
     uint64_t in_pool = tier_stat(&daemon_, "tier_evictable", "device");
+    bool is_pinned = stat_read(&daemon_, "host_pinned_bytes") > 0;
+    uint64_t killed_ms = now_ms();
     restart_hot(SIGKILL);
     assert_int_equal(stat_read(&daemon_, "memory_restored_blocks"), in_host + in_pool);
+    if (is_pinned) /* as far as this process may */
+        assert_int_equal(stat_read(&daemon_, "host_pinned_bytes"),
+                         tier_stat(&daemon_, "tier_charged_bytes", "host"));
+    assert_in_range(tier_stat(&daemon_, "tier_coldest_age_ms", "host"), 0, now_ms() - killed_ms);
     assert_int_equal(get_all(), PROMPTS * TOKENS);
     assert_true(tier_stat(&daemon_, "tier_hit_tokens", "host") > 0);
 }

@@ -122,6 +122,17 @@ static uint64_t charged_pages(const struct gpu_device *device)
 static struct kept kept;
 static struct gpu_device *device;
 
+/* What a hook was told: pages that have memory now. Read once the operation was reaped. */
+static int64_t hook_pages;
+
+static void hook_changed(void *state, void *address, uint64_t bytes, bool has_memory)
+{
+    (void)state, (void)address;
+    hook_pages += (has_memory ? 1 : -1) * (int64_t)(bytes / PAGE);
+}
+
+static const struct gpu_memory_hook hook = {.changed = hook_changed};
+
 static int setup(void **state)
 {
     (void)state;
@@ -160,6 +171,37 @@ static void what_was_committed_is_there_again_in_its_place(void **state)
     assert_int_equal(commit_now(device, SHARED, 5), -EALREADY);
     assert_int_equal(granule_now(device, SHARED, 5), -EALREADY);
     drop(kept.private);
+}
+
+/* Whoever pins memory hears of what was there before, and of what moved. */
+static void a_hook_is_told_of_what_outlived(void **state)
+{
+    struct gpu_device_options hooked = options;
+
+    (void)state;
+    hooked.memory_hook = &hook;
+    hook_pages = 0;
+    gpu_device_destroy(device);
+    (void)munmap(kept.seen, MAX_GRANULES * PAGE);
+    drop(kept.private);
+    drop(kept.shared);
+    live_before(&kept);
+    assert_int_equal(gpu_device_adopt(&hooked, kept.mount_fd, &device), 0);
+    assert_int_equal(adopt_now(device, SHARED, true, kept.shared, 1 << 0 | 1 << 5), 0);
+    assert_int_equal(adopt_now(device, PRIVATE, false, kept.private, 1 << 1 | 1 << 11), 0);
+    assert_int_equal(hook_pages, 0);
+    assert_int_equal(granule_now(device, SHARED, 0), 0);
+    assert_int_equal(granule_now(device, PRIVATE, 11), 0);
+    assert_int_equal(hook_pages, 2);
+    arena_open(device, FRESH, PAGE, MAX_GRANULES, false);
+    assert_int_equal(move_now(device, 1, 0), 0); /* of one that it was not told of */
+    assert_int_equal(hook_pages, 3);
+    assert_int_equal(move_now(device, 11, 4), 0);
+    assert_int_equal(hook_pages, 3);
+    assert_int_equal(close_now(device, PRIVATE), 0);
+    assert_int_equal(hook_pages, 3);
+    assert_int_equal(decommit_now(device, FRESH, 4), 0);
+    assert_int_equal(hook_pages, 2);
 }
 
 static void what_nobody_wants_loses_its_memory(void **state)
@@ -435,6 +477,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_was_committed_is_there_again_in_its_place, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(a_hook_is_told_of_what_outlived, setup, teardown),
         cmocka_unit_test_setup_teardown(what_nobody_wants_loses_its_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(a_wanted_granule_is_of_no_use_before_it_was_adopted, setup,
                                         teardown),

@@ -8,12 +8,27 @@ static void a_stamp_is_no_older_than_the_tick_before_it(void **state)
     (void)state;
 
     assert_int_equal(ages_of(&ages, 5, 700), 700); /* no tick yet: since the start */
-    ages_tick(&ages, 10, 1000);                    /* stamps up to 10 were given by then */
-    ages_tick(&ages, 20, 3000);
+    ages_tick(&ages, 10, false, 1000);             /* stamps up to 10 were given by then */
+    ages_tick(&ages, 20, false, 3000);
     assert_int_equal(ages_of(&ages, 10, 4000), 4000);
     assert_int_equal(ages_of(&ages, 11, 4000), 3000);
     assert_int_equal(ages_of(&ages, 20, 4000), 3000);
     assert_int_equal(ages_of(&ages, 21, 4000), 1000);
+}
+
+/* A clock that began long before: the machine's. */
+static void what_is_of_an_earlier_life_is_as_old_as_this_one(void **state)
+{
+    struct ages ages = {.num = 0};
+    (void)state;
+
+    ages_tick(&ages, 100, true, 5000000);
+    assert_int_equal(ages_of(&ages, 7, 5000000), 0);
+    assert_int_equal(ages_of(&ages, 7, 5002000), 2000);
+    ages_tick(&ages, 101, false, 5004000);
+    assert_int_equal(ages_of(&ages, 7, 5009000), 9000);
+    assert_int_equal(ages_of(&ages, 101, 5009000), 9000);
+    assert_int_equal(ages_of(&ages, 102, 5009000), 5000);
 }
 
 static void samples_get_coarser_as_time_goes_on(void **state)
@@ -24,7 +39,7 @@ static void samples_get_coarser_as_time_goes_on(void **state)
 
     for (uint64_t stamp = 1; stamp <= 100000; stamp++) { /* 10 stamps a second */
         now_ms = stamp * 100;
-        ages_tick(&ages, stamp, now_ms);
+        ages_tick(&ages, stamp, false, now_ms);
     }
     assert_true(ages.num <= AGE_SAMPLES);
     for (uint64_t stamp = 1; stamp <= 100000; stamp += 997) {
@@ -55,6 +70,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stamp_is_no_older_than_the_tick_before_it),
+        cmocka_unit_test(what_is_of_an_earlier_life_is_as_old_as_this_one),
         cmocka_unit_test(samples_get_coarser_as_time_goes_on),
         cmocka_unit_test(a_tier_says_how_old_its_coldest_block_is),
     };
