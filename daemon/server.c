@@ -117,6 +117,7 @@ void server_drain(struct server *server, bool is_draining)
     server->is_draining = is_draining;
     pool_drain(server->pool, is_draining);
     stats_set_state(server->stats, is_draining ? STATS_DRAINING : STATS_READY);
+    watch_take(server); /* /readyz says so at once */
     log_event(LOG_NOTICE, is_draining ? "draining" : "drain_undone",
               log_number("sequences", server->sequences.num_used));
 }

@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -120,6 +122,44 @@ static void secrets_are_kept_and_only_for_their_owner(void **state)
     }
     assert_int_equal(waitpid(pid, &result, 0), pid);
     assert_int_equal(WEXITSTATUS(result), EXIT_FAILURE);
+    daemon_finish(&daemon);
+}
+
+/* What the daemon's HTTP socket answers to GET @path. */
+static int http_status(const struct daemon *daemon, const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char text[256];
+    int status = 0, fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/run/http.sock", daemon->dir);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    int length = snprintf(text, sizeof(text), "GET %s HTTP/1.0\r\n\r\n", path);
+    assert_int_equal(send(fd, text, (size_t)length, MSG_NOSIGNAL), length);
+    ssize_t count = read(fd, text, sizeof(text) - 1);
+    assert_true(count > 0);
+    text[count] = '\0';
+    assert_int_equal(sscanf(text, "HTTP/1.%*d %d", &status), 1);
+    (void)close(fd);
+    return status;
+}
+
+/* Snapshots are a minute apart here: a load balancer is told at once. */
+static void readiness_follows_a_drain_at_once(void **state)
+{
+    struct daemon daemon;
+
+    (void)state;
+    daemon_start(&daemon, "pool-bytes: 16MiB\nstats: 60s\n");
+    struct kvpool *operator= operator_connect(&daemon);
+    assert_int_equal(http_status(&daemon, "/readyz"), 200);
+    struct kvpool_request drain = {.verb = KVPOOL_DRAIN};
+    assert_int_equal(kvpool_call(operator, & drain, NULL), 0);
+    assert_int_equal(http_status(&daemon, "/readyz"), 503);
+    drain.undo = true;
+    assert_int_equal(kvpool_call(operator, & drain, NULL), 0);
+    assert_int_equal(http_status(&daemon, "/readyz"), 200);
+    kvpool_disconnect(operator);
     daemon_finish(&daemon);
 }
 
@@ -324,6 +364,7 @@ int main(void)
         cmocka_unit_test(one_daemon_a_state_directory),
         cmocka_unit_test(one_daemon_a_run_directory),
         cmocka_unit_test(secrets_are_kept_and_only_for_their_owner),
+        cmocka_unit_test(readiness_follows_a_drain_at_once),
         cmocka_unit_test(sigterm_waits_for_sequences_but_not_forever),
         cmocka_unit_test(a_second_sigterm_does_not_wait),
         cmocka_unit_test(a_killed_daemon_is_reconnected_to),
