@@ -99,6 +99,7 @@ struct config {
     uint64_t log_rate;       /* lines a second of one kind of event */
 
     bool disk_direct, disk_io_uring, disk_optional;
+    bool pool_pinned;
     bool private_mount; /* false: memfds even where the mount can be had */
     bool http;          /* on run_directory/http.sock */
     bool log_json;

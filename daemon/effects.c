@@ -2,6 +2,7 @@
 #include "daemon/effects.h"
 
 #include "daemon/server.h"
+#include "offload/host.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -101,7 +102,8 @@ int effects_open_arena(struct server *server, uint32_t number)
     struct arena_memory *arena = &server->effects.arenas[number];
     if (arena->is_open)
         return 0;
-    err = gpu_arena_open(server->device, number, &arena->options);
+    err = server->pinned ? host_tier_arena_open(server->pinned, number, &arena->options)
+                         : gpu_arena_open(server->device, number, &arena->options);
     if (err)
         return err;
     arena->is_open = true;

@@ -7,8 +7,10 @@
 #include "daemon/mend.h"
 #include "daemon/notify.h"
 #include "daemon/stats.h"
+#include "daemon/tier_host.h"
 #include "daemon/verbs.h"
 #include "daemon/watch.h"
+#include "offload/host.h"
 #include "proto/caps.h"
 
 #include <errno.h>
@@ -339,6 +341,27 @@ static int pool_make(struct server *server)
     return answer;
 }
 
+static int device_create(struct server *server, const struct gpu_device_options *options)
+{
+    int mount_fd, err = -ENOENT;
+
+    if (server->config->pool_pinned) {
+        err = pinned_make(server, POOL_TIER_DEVICE, options, &server->pinned);
+        if (!err)
+            server->device = host_tier_device(server->pinned);
+        return err;
+    }
+    bool is_adopted = survive_has_device(server, POOL_TIER_DEVICE, &mount_fd);
+    if (is_adopted)
+        err = gpu_device_adopt(options, mount_fd, &server->device);
+    is_adopted = !err;
+    if (err) /* there is none, or of another size */
+        err = gpu_device_create(options, &server->device);
+    if (!err)
+        survive_device_made(server, POOL_TIER_DEVICE, server->device, is_adopted);
+    return err;
+}
+
 static int device_make(struct server *server)
 {
     const struct config *config = server->config;
@@ -354,17 +377,10 @@ static int device_make(struct server *server)
         .populate_bytes = config->populate_bytes,
         .without_mount = !config->private_mount,
         .num_workers = (uint32_t)workers};
-    int mount_fd, err = -ENOENT;
-    bool is_adopted = survive_has_device(server, POOL_TIER_DEVICE, &mount_fd);
+    int err = device_create(server, &options);
 
-    if (is_adopted)
-        err = gpu_device_adopt(&options, mount_fd, &server->device);
-    is_adopted = !err;
-    if (err) /* there is none, or of another size */
-        err = gpu_device_create(&options, &server->device);
     if (err)
         return err;
-    survive_device_made(server, POOL_TIER_DEVICE, server->device, is_adopted);
     server->device_source =
         (struct source){.fd = gpu_device_event_fd(server->device), .ready = device_ready};
     return source_add(server, &server->device_source, EPOLLIN);
@@ -544,7 +560,11 @@ void server_destroy(struct server *server)
     steps_finish(server);
     lower_finish(server);
     tier_stats_finish(server);
-    gpu_device_destroy(server->device); /* waits for what runs; before what it writes to goes */
+    /* Waits for what runs; before what it writes to goes. */
+    if (server->pinned)
+        host_tier_destroy(server->pinned);
+    else
+        gpu_device_destroy(server->device);
     survive_finish(server);
     turns_finish(server);
     waiting_finish(&server->waitings);

@@ -68,6 +68,7 @@ struct server {
     uint8_t boot_id[HELLO_ID_BYTES];
     struct pool *pool;
     struct gpu_device *device;
+    struct host_tier *pinned; /* that has it, with pool-pinned; or NULL */
     struct key_hasher *hasher;
     struct stats *stats;
     struct events *events;

@@ -21,28 +21,39 @@ struct gpu_device *tier_host_device(const struct server *server)
     return host_tier_device(server->tiers.host);
 }
 
+int pinned_make(struct server *server, enum pool_tier tier, const struct gpu_device_options *device,
+                struct host_tier **out_pinned)
+{
+    struct host_tier_options options = {.device = *device};
+    int mount_fd, err = -ENOENT;
+    bool is_adopted = survive_has_device(server, tier, &mount_fd);
+
+    options.mount_fd = &mount_fd;
+    if (is_adopted)
+        err = host_tier_create(&options, out_pinned);
+    is_adopted = !err;
+    options.mount_fd = NULL;
+    if (err) /* there is none, or of another size */
+        err = host_tier_create(&options, out_pinned);
+    if (!err)
+        survive_device_made(server, tier, host_tier_device(*out_pinned), is_adopted);
+    return err;
+}
+
 int tier_host_init(struct server *server)
 {
     struct tiers *tiers = &server->tiers;
     const struct config *config = server->config;
-    struct host_tier_options options = {
-        .device = {.budget_bytes = config->host_tier_bytes,
-                   .page_bytes = (uint32_t)config->page_bytes,
-                   .max_arenas = tiers->num_arenas + survive_num_spare(server),
-                   .max_operations = MAX_OPERATIONS,
-                   .without_mount = !config->private_mount}};
-    int mount_fd, err = -ENOENT;
-    bool is_adopted = survive_has_device(server, POOL_TIER_HOST, &mount_fd);
-    options.mount_fd = &mount_fd;
-    if (is_adopted)
-        err = host_tier_create(&options, &tiers->host);
-    is_adopted = !err;
-    options.mount_fd = NULL;
-    if (err)
-        err = host_tier_create(&options, &tiers->host);
+    const struct gpu_device_options options = {.budget_bytes = config->host_tier_bytes,
+                                               .page_bytes = (uint32_t)config->page_bytes,
+                                               .max_arenas =
+                                                   tiers->num_arenas + survive_num_spare(server),
+                                               .max_operations = MAX_OPERATIONS,
+                                               .without_mount = !config->private_mount};
+    int err = pinned_make(server, POOL_TIER_HOST, &options, &tiers->host);
+
     if (err)
         return err;
-    survive_device_made(server, POOL_TIER_HOST, tier_host_device(server), is_adopted);
     tiers->host_source =
         (struct source){.fd = gpu_device_event_fd(tier_host_device(server)), .ready = host_ready};
     return source_add(server, &tiers->host_source, EPOLLIN);

@@ -3,11 +3,20 @@
 
 #include "daemon/source.h"
 #include "gpu/gpu.h"
+#include "pool/pool.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct server;
+
+/*
+ * A device whose memory is interleaved and pinned, as far as the machine lets it: made of what an
+ * earlier life left for @tier, or new. -errno.
+ */
+struct host_tier;
+int pinned_make(struct server *server, enum pool_tier tier, const struct gpu_device_options *device,
+                struct host_tier **out_pinned);
 
 int tier_host_init(struct server *server);
 void tier_host_finish(struct server *server);

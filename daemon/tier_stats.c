@@ -85,6 +85,7 @@ const struct stats_row tier_rows[] = {
 
     HOST("host_pinned_bytes",      "of the host tier, pinned", STATS_GAUGE, pinned_bytes),
     HOST("host_nodes",             "NUMA nodes that it is interleaved over", STATS_GAUGE, num_nodes),
+    HOST("pool_pinned_bytes",      "of the pool, pinned", STATS_GAUGE, pool_pinned_bytes),
     HOST("host_pin_failures",      "times that the system did not let it be pinned", STATS_COUNTER, pin_failures),
 };
 #define PAYER(name, help, field) {name, help, STATS_GAUGE, offsetof(struct payer_tier_numbers, field), NULL, NULL}
@@ -215,18 +216,32 @@ static void take_payer(struct server *server, pool_payer payer)
     }
 }
 
+static void take_pinned(struct server *server)
+{
+    struct host_numbers *out = &server->tier_stats.host;
+    struct host_tier_stats stats;
+
+    *out = (struct host_numbers){0};
+    if (server->pinned) {
+        host_tier_stats(server->pinned, &stats);
+        out->pool_pinned_bytes = stats.pinned_bytes;
+        out->num_nodes = stats.num_nodes;
+        out->pin_failures = stats.pin_refusals;
+    }
+    if (server->tiers.host) {
+        host_tier_stats(server->tiers.host, &stats);
+        out->pinned_bytes = stats.pinned_bytes;
+        out->num_nodes = stats.num_nodes;
+        out->pin_failures += stats.pin_refusals;
+    }
+}
+
 void tier_stats_take(struct server *server)
 {
     for (enum pool_tier tier = POOL_TIER_DEVICE; tier < POOL_NUM_TIERS; tier++)
         take_tier(server, tier);
     take_disk(server);
-    if (server->tiers.host) {
-        struct host_tier_stats stats;
-        host_tier_stats(server->tiers.host, &stats);
-        server->tier_stats.host = (struct host_numbers){.pinned_bytes = stats.pinned_bytes,
-                                                        .num_nodes = stats.num_nodes,
-                                                        .pin_failures = stats.pin_refusals};
-    }
+    take_pinned(server);
     for (pool_payer payer = 0; server->tiers.is_on && payer < server->tenants.count; payer++)
         take_payer(server, payer);
     tier_stats_fallbacks(server);
@@ -243,6 +258,8 @@ void tier_stats_fallbacks(struct server *server)
         count = disk_fallbacks(server->tiers.disk.disk, found, ARRAY_SIZE(found));
     if (server->tiers.host && count < ARRAY_SIZE(found))
         count += host_tier_fallbacks(server->tiers.host, &found[count], ARRAY_SIZE(found) - count);
+    if (server->pinned && count < ARRAY_SIZE(found))
+        count += host_tier_fallbacks(server->pinned, &found[count], ARRAY_SIZE(found) - count);
     for (size_t at = 0; at < count && at < ARRAY_SIZE(found); at++)
         (void)stats_add_fallback(server->stats, found[at].name, found[at].cost, found[at].reason);
 }

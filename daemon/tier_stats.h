@@ -33,7 +33,7 @@ struct disk_numbers {
 };
 
 struct host_numbers {
-    uint64_t pinned_bytes, num_nodes, pin_failures;
+    uint64_t pinned_bytes, num_nodes, pin_failures, pool_pinned_bytes;
 };
 
 struct payer_tier_numbers {

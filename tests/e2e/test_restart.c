@@ -367,6 +367,44 @@ static void another_budget_gives_the_memory_up(void **state)
     assert_int_equal(get_six(), 0);
 }
 
+/* What the kernel says is locked of the daemon's memory, in bytes. */
+static uint64_t locked_bytes(const struct daemon *daemon)
+{
+    char path[64], line[256];
+    unsigned long kib = 0;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)daemon->pid);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) && sscanf(line, "VmLck: %lu kB", &kib) != 1)
+        ;
+    (void)fclose(file);
+    return (uint64_t)kib << 10;
+}
+
+/* Memory that engines map and copy from: what is pinned is what is committed, after a kill too. */
+static void a_pinned_pool_outlives_the_daemon(void **state)
+{
+    (void)state;
+    store_start(&daemon_, &disk, "keep: holder\npool-pinned: true\n");
+    struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
+    uint32_t model = store_register(kvpool);
+    store_flood(&daemon_, kvpool, model, 1, 2);
+    kvpool_disconnect(kvpool);
+    if (has_fallback(&daemon_, "host-not-pinned")) {
+        print_message("[ SKIPPED  ] this process may not pin memory\n");
+        skip();
+    }
+    for (int life = 0; life < 2; life++) {
+        uint64_t charged = stat_read(&daemon_, "device_charged_bytes");
+        assert_true(charged > 0);
+        stat_await(&daemon_, "pool_pinned_bytes", charged, 5000);
+        assert_true(locked_bytes(&daemon_) >= charged);
+        if (life == 0)
+            restart_hot(SIGKILL);
+    }
+}
+
 static void both_tiers_of_memory_outlive_the_daemon(void **state)
 {
     (void)state;
@@ -485,6 +523,7 @@ int main(int argc, char **argv)
         TEST(forgotten_memory_does_not),
         TEST(cleared_memory_is_not_found),
         TEST(another_budget_gives_the_memory_up),
+        TEST(a_pinned_pool_outlives_the_daemon),
         TEST(both_tiers_of_memory_outlive_the_daemon),
         TEST(killed_at_any_moment_it_serves_no_wrong_byte),
     };
