@@ -10,7 +10,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { USED_AGAIN_S = 3600 /* that a model is in use is written down so often */ };
+enum {
+    USED_AGAIN_S = 3600, /* that a model is in use is written down so often */
+    SETTLE_MS = 1000     /* a registration waits so long for the file */
+};
 
 static uint64_t wall_ms(void)
 {
@@ -238,6 +241,7 @@ static void *epochs_pack(const struct epochs *epochs, size_t *out_num_bytes)
         kvpool__state__epoch__init(&rules[at]);
         rules[at].domain = epochs->rules[at].domain;
         rules[at].model = epochs->rules[at].model;
+    server->state.num_durable_models = server->models.count;
         rules[at].epoch = epochs->rules[at].epoch;
         list[at] = &rules[at];
     }
@@ -372,6 +376,8 @@ int state_clear(struct call *call, pool_payer domain, const char *model, wire_re
 {
     struct server *server = call->server;
     struct state *state = &server->state;
+    if (name == STATE_MODELS)
+        state->num_written_models = server->models.count;
     const char *name = domain == POOL_NONE ? "" : server->tenants.payers[domain].name;
 
     if (!change_may_begin(state, STATE_EPOCHS))
@@ -403,6 +409,14 @@ int state_create_domain(struct call *call, const Kvpool__Wire__CreateDomain *wir
     if (!state->domains[state->num_domains])
         return STATUS_FAILED;
     return change_begin(call, STATE_DOMAINS, reply);
+bool state_model_is_settled(const struct server *server, uint32_t index)
+{
+    const struct state *state = &server->state;
+
+    return index < state->num_durable_models || state->has_failed_models ||
+           server->now_ms - server->models.models[index].registered_ms >= SETTLE_MS;
+}
+
 }
 
 void state_quota_set(struct server *server, const char *name, const struct config_quota *quota)
@@ -501,3 +515,8 @@ void state_reap(struct server *server)
     }
     state_tick(server);
 }
+        if (name == STATE_MODELS) {
+            state->has_failed_models = err != 0;
+            if (!err)
+                state->num_durable_models = state->num_written_models;
+        }
