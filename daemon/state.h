@@ -53,8 +53,8 @@ int state_clear(struct call *call, pool_payer domain, const char *model, wire_re
 int state_create_domain(struct call *call, const Kvpool__Wire__CreateDomain *wire,
                         wire_reply *reply);
 
-/* Of a domain that an operator made: as it is set now, also after a restart. */
-void state_quota_set(struct server *server, const char *name, const struct config_quota *quota);
+/* Of a domain that an operator made, its quotas were set: so they are after a restart, too. */
+void state_quota_set(struct server *server, pool_payer domain);
 
 /* A session registered it, for the first time or again. */
 void state_model_used(struct server *server, uint32_t model);
