@@ -35,7 +35,7 @@ static const struct subcommand {
      "set what a tenant or domain may use", command_quota,
      "guarantee: nobody else evicts it below this. limit: held and cached together; at it, a tenant\n"
      "evicts its own blocks first, then gets QUOTA. weight: its share of what is left, against the\n"
-     "others'. What you do not say stays as it is; with --tier, it is no guarantee, no limit, weight 1.\n\n"
+     "others'. What you do not say stays as it is. --tier: host or disk.\n\n"
      "Example:\n"
      "    kvpool quota chat --guarantee 4GiB --limit none --weight 2\n"},
     {"sessions", NULL, "", "which engines are connected?", command_sessions, ""},

@@ -27,6 +27,18 @@ int command_create_domain(const struct command_line *line)
     return call_and_say(line, &request, "The domain is there.");
 }
 
+/* Of the pool, or of the tier that was said: without one, the daemon refuses it. */
+static const struct json *quota_member(const struct command_line *line, const struct json *payer,
+                                       const char *name)
+{
+    bool is_below = line->tier && strcmp(line->tier, "device") != 0;
+    char full[64];
+
+    (void)snprintf(full, sizeof(full), "%.16s%s%s", is_below ? line->tier : "", is_below ? "_" : "",
+                   name);
+    return json_member(payer, full);
+}
+
 /* The quota that @name has now, in @what's list; false: it is not in it. */
 static bool quota_find(const struct command_line *line, const char *what, const char *name,
                        struct kvpool_quota *out, int *out_code)
@@ -42,10 +54,10 @@ static bool quota_find(const struct command_line *line, const char *what, const 
         if (strcmp(json_string(payer, "name"), name) != 0)
             continue;
         found = true;
-        out->guarantee_bytes = json_member(payer, "guarantee_bytes")->integer;
-        out->has_limit = json_member(payer, "limit_bytes")->kind == JSON_NUMBER;
-        out->limit_bytes = json_member(payer, "limit_bytes")->integer;
-        out->weight = json_member(payer, "weight")->integer;
+        out->guarantee_bytes = quota_member(line, payer, "guarantee_bytes")->integer;
+        out->has_limit = quota_member(line, payer, "limit_bytes")->kind == JSON_NUMBER;
+        out->limit_bytes = quota_member(line, payer, "limit_bytes")->integer;
+        out->weight = quota_member(line, payer, "weight")->integer;
     }
     free(json);
     free(text);
@@ -61,7 +73,7 @@ int command_quota(const struct command_line *line)
     if (!line->has_guarantee && !line->has_limit && !line->has_weight)
         return command_fail(line, -EINVAL, "say at least one of --guarantee, --limit, --weight");
     request.what = line->tier;
-    if (!line->tier && !quota_find(line, "tenants", line->argument, &request.quota, &code) &&
+    if (!quota_find(line, "tenants", line->argument, &request.quota, &code) &&
         (code != EXIT_DONE || !quota_find(line, "domains", line->argument, &request.quota, &code)))
         return code != EXIT_DONE
                    ? code

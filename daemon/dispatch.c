@@ -11,7 +11,7 @@
 /* clang-format off */
 const struct request_type request_types[MAX_VERBS] = {
     /*                        name              handle                  settle           finish          roles          draining waits memory lines */
-    [VERB(REGISTER_MODEL)] = {"register_model", handle_register_model,  NULL,            NULL,           ROLE_SESSION,  true,  false, false, TURN_NONE},
+    [VERB(REGISTER_MODEL)] = {"register_model", handle_register_model,  NULL,            NULL,           ROLE_SESSION,  true,  true,  false, TURN_NONE},
     [VERB(OPEN_ARENA)]     = {"open_arena",     handle_open_arena,      NULL,            NULL,           ROLE_SESSION,  true,  true,  false, TURN_NONE},
     [VERB(ALLOCATE)]       = {"allocate",       handle_allocate,        NULL,            finish_table,   ROLE_SESSION,  false, true,  true,  TURN_SEQUENCE},
     [VERB(APPEND)]         = {"append",         handle_append,          NULL,            finish_table,   ROLE_SESSION,  true,  true,  true,  TURN_SEQUENCE},

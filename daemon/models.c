@@ -272,6 +272,7 @@ static int model_add(struct server *server, pool_payer tenant, struct model *mod
     if (models->count == models->max || !share_has(share, tenant, 1))
         return STATUS_LIMIT;
     model->payer = tenant;
+    model->registered_ms = server->now_ms;
     model->wire = wire_copy(wire);
     if (!model->wire)
         return STATUS_FAILED;

@@ -34,6 +34,7 @@ struct model {
     /* for the state directory: as it was registered, by whom first, when last (s since 1970) */
     Kvpool__Wire__RegisterModel *wire;
     pool_payer payer;
+    uint64_t registered_ms; /* by the clock of this life; 0: in an earlier one */
     uint64_t used_s;
 };
 

@@ -10,7 +10,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { USED_AGAIN_S = 3600 /* that a model is in use is written down so often */ };
+enum {
+    USED_AGAIN_S = 3600, /* that a model is in use is written down so often */
+    SETTLE_MS = 1000     /* a registration waits so long for the file */
+};
 
 static uint64_t wall_ms(void)
 {
@@ -135,6 +138,38 @@ static struct config_domain domain_of(const Kvpool__Wire__CreateDomain *wire)
                   .weight = wire->weight > 0 ? wire->weight : 1}};
 }
 
+static const struct {
+    enum pool_tier tier;
+    const char *name; /* as SetQuota has it */
+} tiers_below[] = {{POOL_TIER_HOST, "host"}, {POOL_TIER_DISK, "disk"}};
+
+static bool is_configured(const struct config *config, const char *domain)
+{
+    bool any = false;
+
+    for (size_t at = 0; at < config->num_domains && !any; at++)
+        any = strcmp(config->domains[at].name, domain) == 0;
+    return any;
+}
+
+/* Of tiers that there still are. */
+static void quotas_restore(struct server *server, const Kvpool__State__State *kept)
+{
+    for (size_t at = 0; at < kept->n_quotas; at++) {
+        const Kvpool__Wire__SetQuota *from = kept->quotas[at];
+        pool_payer domain = tenants_find(&server->tenants, from->payer);
+        const struct config_quota quota = {from->guarantee_bytes,
+                                           from->has_limit ? from->limit_bytes : CONFIG_UNLIMITED,
+                                           from->weight > 0 ? from->weight : 1};
+        if (domain == POOL_NONE || is_configured(server->config, from->payer))
+            continue;
+        for (size_t tier = 0; tier < ARRAY_SIZE(tiers_below); tier++) {
+            if (strcmp(from->tier, tiers_below[tier].name) == 0)
+                (void)tenants_set_tier_quota(server, domain, tiers_below[tier].tier, &quota);
+        }
+    }
+}
+
 /* What the configuration names too is as the configuration says. */
 static int domains_restore(struct server *server)
 {
@@ -154,6 +189,7 @@ static int domains_restore(struct server *server)
     }
     if (kept) {
         size_t left = 0;
+        quotas_restore(server, kept);
         for (size_t at = 0; at < kept->n_domains; at++)
             if (kept->domains[at])
                 kept->domains[left++] = kept->domains[at];
@@ -205,6 +241,7 @@ static int models_restore(struct server *server)
     }
     if (kept)
         kvpool__state__state__free_unpacked(kept, NULL);
+    server->state.num_durable_models = server->models.count;
     return err;
 }
 
@@ -251,15 +288,53 @@ static void *epochs_pack(const struct epochs *epochs, size_t *out_num_bytes)
     return bytes;
 }
 
-static void *domains_pack(const struct state *from, size_t *out_num_bytes)
+/* Those of one domain that were set. Returns how many. */
+static size_t quotas_fill(const struct server *server, char *name, Kvpool__Wire__SetQuota *out)
 {
+    pool_payer domain = tenants_find(&server->tenants, name);
+    size_t count = 0;
+
+    for (size_t tier = 0; domain != POOL_NONE && tier < ARRAY_SIZE(tiers_below); tier++) {
+        const struct config_quota *quota =
+            &server->tenants.payers[domain].below[tiers_below[tier].tier];
+        bool has_limit = quota->limit_bytes != CONFIG_UNLIMITED;
+        if (quota->guarantee_bytes == 0 && !has_limit && quota->weight == 1)
+            continue;
+        kvpool__wire__set_quota__init(&out[count]);
+        out[count].payer = name;
+        out[count].tier = (char *)(uintptr_t)tiers_below[tier].name; /* it is only read */
+        out[count].guarantee_bytes = quota->guarantee_bytes;
+        out[count].has_limit = has_limit;
+        out[count].limit_bytes = has_limit ? quota->limit_bytes : 0;
+        out[count].weight = quota->weight;
+        count++;
+    }
+    return count;
+}
+
+static void *domains_pack(const struct server *server, size_t *out_num_bytes)
+{
+    const struct state *from = &server->state;
     Kvpool__State__State state = KVPOOL__STATE__STATE__INIT;
+    size_t max_quotas = from->num_domains * ARRAY_SIZE(tiers_below);
+    Kvpool__Wire__SetQuota *quotas = calloc(max_quotas + 1, sizeof(*quotas));
+    Kvpool__Wire__SetQuota **list = calloc(max_quotas + 1, sizeof(struct Kvpool__Wire__SetQuota *));
+    void *bytes = NULL;
 
     state.domains = from->domains;
     state.n_domains = from->num_domains;
     if (from->domains[from->num_domains]) /* the one that is being made */
         state.n_domains++;
-    return state_pack(&state, out_num_bytes);
+    state.quotas = list;
+    for (uint32_t at = 0; quotas && list && at < from->num_domains; at++)
+        state.n_quotas += quotas_fill(server, from->domains[at]->name, &quotas[state.n_quotas]);
+    for (size_t at = 0; at < state.n_quotas; at++)
+        list[at] = &quotas[at];
+    if (quotas && list)
+        bytes = state_pack(&state, out_num_bytes);
+    free(quotas);
+    free(list);
+    return bytes;
 }
 
 static void *models_pack(const struct server *server, size_t *out_num_bytes)
@@ -294,13 +369,15 @@ static int write_begin(struct server *server, enum state_name name)
     struct state *state = &server->state;
     size_t num_bytes = 0;
     void *bytes = name == STATE_EPOCHS    ? epochs_pack(&state->next_epochs, &num_bytes)
-                  : name == STATE_DOMAINS ? domains_pack(state, &num_bytes)
+                  : name == STATE_DOMAINS ? domains_pack(server, &num_bytes)
                                           : models_pack(server, &num_bytes);
 
     if (!bytes)
         return -ENOMEM;
     state->is_dirty[name] = false;
     state->is_written[name] = true;
+    if (name == STATE_MODELS)
+        state->num_written_models = server->models.count;
     state->num_writes++;
     const Kvpool__Wire__CreateDomain *made =
         name == STATE_DOMAINS ? state->domains[state->num_domains] : NULL;
@@ -330,6 +407,14 @@ void state_model_used(struct server *server, uint32_t index)
     model->used_s = now_s;
     server->state.is_dirty[STATE_MODELS] = true;
     state_tick(server);
+}
+
+bool state_model_is_settled(const struct server *server, uint32_t index)
+{
+    const struct state *state = &server->state;
+
+    return index < state->num_durable_models || state->has_failed_models ||
+           server->now_ms - server->models.models[index].registered_ms >= SETTLE_MS;
 }
 
 /* ---- changes -------------------------------------------------------------------------------- */
@@ -405,18 +490,19 @@ int state_create_domain(struct call *call, const Kvpool__Wire__CreateDomain *wir
     return change_begin(call, STATE_DOMAINS, reply);
 }
 
-void state_quota_set(struct server *server, const char *name, const struct config_quota *quota)
+void state_quota_set(struct server *server, pool_payer payer)
 {
     struct state *state = &server->state;
+    const struct payer *set = &server->tenants.payers[payer];
 
     for (uint32_t at = 0; at < state->num_domains; at++) {
         Kvpool__Wire__CreateDomain *domain = state->domains[at];
-        if (strcmp(domain->name, name) != 0)
+        if (strcmp(domain->name, set->name) != 0)
             continue;
-        domain->guarantee_bytes = quota->guarantee_bytes;
-        domain->has_limit = quota->limit_bytes != CONFIG_UNLIMITED;
-        domain->limit_bytes = domain->has_limit ? quota->limit_bytes : 0;
-        domain->weight = quota->weight;
+        domain->guarantee_bytes = set->quota.guarantee_bytes;
+        domain->has_limit = set->quota.limit_bytes != CONFIG_UNLIMITED;
+        domain->limit_bytes = domain->has_limit ? set->quota.limit_bytes : 0;
+        domain->weight = set->quota.weight;
         state->is_dirty[STATE_DOMAINS] = true;
         state_tick(server);
     }
@@ -489,6 +575,11 @@ void state_reap(struct server *server)
 
     while (state_writer_reap(state->writer, &name, &err)) {
         state->is_written[name] = false;
+        if (name == STATE_MODELS) {
+            state->has_failed_models = err != 0;
+            if (!err)
+                state->num_durable_models = state->num_written_models;
+        }
         if (err) {
             state->num_failures++;
             log_event(LOG_ERROR, "state_unwritten", log_text("file", state_names[name]),

@@ -34,6 +34,8 @@ struct state {
         char model[MODEL_MAX_NAME + 1];
     } change;
     bool is_dirty[NUM_STATE_NAMES], is_written[NUM_STATE_NAMES]; /* to be written; on its way */
+    uint32_t num_durable_models, num_written_models;             /* the first so many; on its way */
+    bool has_failed_models;                                      /* the last time */
     uint64_t num_writes, num_failures, num_unwritten; /* files that are not durable as they are */
 };
 
@@ -51,11 +53,13 @@ int state_clear(struct call *call, pool_payer domain, const char *model, wire_re
 int state_create_domain(struct call *call, const Kvpool__Wire__CreateDomain *wire,
                         wire_reply *reply);
 
-/* Of a domain that an operator made: as it is set now, also after a restart. */
-void state_quota_set(struct server *server, const char *name, const struct config_quota *quota);
+/* Of a domain that an operator made, its quotas were set: so they are after a restart, too. */
+void state_quota_set(struct server *server, pool_payer domain);
 
 /* A session registered it, for the first time or again. */
 void state_model_used(struct server *server, uint32_t model);
+/* Whether its registration may be answered: what is stored of it outlives a crash from now on. */
+bool state_model_is_settled(const struct server *server, uint32_t model);
 
 int state_event_fd(const struct state *state);
 void state_reap(struct server *server);

@@ -124,6 +124,8 @@ static int payer_create(struct server *server, const char *name, bool is_domain,
     (void)snprintf(payer->name, sizeof(payer->name), "%s", name);
     payer->is_domain = is_domain;
     payer->quota = *quota;
+    for (enum pool_tier tier = POOL_TIER_DEVICE; tier < POOL_NUM_TIERS; tier++)
+        payer->below[tier] = (struct config_quota){0, CONFIG_UNLIMITED, 1};
     *out_payer = tenants->count++;
     if (server->stats)
         (void)stats_add_payer(server->stats, *out_payer, name, is_domain);
@@ -147,7 +149,11 @@ int tenants_set_tier_quota(struct server *server, pool_payer payer, enum pool_ti
     const struct pool_quota pages = quota_in_pages(
         tier == POOL_TIER_DISK ? config->disk_granule_bytes : config->page_bytes, quota);
 
-    return pool_tier_quota_set(server->pool, payer, tier, &pages);
+    int answer = pool_tier_quota_set(server->pool, payer, tier, &pages);
+
+    if (answer == 0)
+        server->tenants.payers[payer].below[tier] = *quota;
+    return answer;
 }
 
 /* Below the device. What the pool refuses (more guaranteed than there is) stays as it was. */
@@ -261,6 +267,21 @@ int tenants_create_domain(struct server *server, const struct config_domain *dom
     return domain_apply(server, domain);
 }
 
+/* What is guaranteed to one in a tier is to be no more than so much. */
+static void guarantee_cut(struct server *server, pool_payer at, enum pool_tier tier, uint64_t bytes)
+{
+    struct payer *payer = &server->tenants.payers[at];
+    struct config_quota quota = tier == POOL_TIER_DEVICE ? payer->quota : payer->below[tier];
+
+    if (quota.guarantee_bytes <= bytes)
+        return;
+    quota.guarantee_bytes = bytes;
+    if (tier == POOL_TIER_DEVICE)
+        (void)tenants_set_quota(server, at, &quota);
+    else
+        (void)tenants_set_tier_quota(server, at, tier, &quota);
+}
+
 /* What the file no longer has: no session is let in, nothing is guaranteed. */
 static void retire(struct server *server, const struct config *config)
 {
@@ -272,31 +293,38 @@ static void retire(struct server *server, const struct config *config)
         if (is_named || payer->is_gone)
             continue;
         payer->is_gone = true;
-        payer->quota.guarantee_bytes = 0;
-        (void)tenants_set_quota(server, at, &payer->quota);
+        for (enum pool_tier tier = POOL_TIER_DEVICE; tier < POOL_NUM_TIERS; tier++)
+            guarantee_cut(server, at, tier, 0);
     }
 }
 
-static void guarantee_lower(struct server *server, const char *name, uint64_t guarantee_bytes)
+static void guarantees_lower(struct server *server, const char *name,
+                             const struct config_quota *quota, const struct config_quota *host,
+                             const struct config_quota *disk)
 {
     pool_payer payer = tenants_find(&server->tenants, name);
 
-    if (payer == POOL_NONE ||
-        server->tenants.payers[payer].quota.guarantee_bytes <= guarantee_bytes)
+    if (payer == POOL_NONE)
         return;
-    struct config_quota quota = server->tenants.payers[payer].quota;
-    quota.guarantee_bytes = guarantee_bytes;
-    (void)tenants_set_quota(server, payer, &quota);
+    guarantee_cut(server, payer, POOL_TIER_DEVICE, quota->guarantee_bytes);
+    guarantee_cut(server, payer, POOL_TIER_HOST, host->guarantee_bytes);
+    guarantee_cut(server, payer, POOL_TIER_DISK, disk->guarantee_bytes);
 }
 
 int tenants_apply(struct server *server, const struct config *config)
 {
     /* What is guaranteed less makes room for what is guaranteed more. */
     retire(server, config);
-    for (size_t i = 0; i < config->num_tenants; i++)
-        guarantee_lower(server, config->tenants[i].name, config->tenants[i].quota.guarantee_bytes);
-    for (size_t i = 0; i < config->num_domains; i++)
-        guarantee_lower(server, config->domains[i].name, config->domains[i].quota.guarantee_bytes);
+    for (size_t i = 0; i < config->num_tenants; i++) {
+        const struct config_tenant *tenant = &config->tenants[i];
+        guarantees_lower(server, tenant->name, &tenant->quota, &tenant->host_quota,
+                         &tenant->disk_quota);
+    }
+    for (size_t i = 0; i < config->num_domains; i++) {
+        const struct config_domain *domain = &config->domains[i];
+        guarantees_lower(server, domain->name, &domain->quota, &domain->host_quota,
+                         &domain->disk_quota);
+    }
     for (size_t i = 0; i < config->num_tenants; i++) {
         int err = tenant_apply(server, &config->tenants[i]);
         if (err)

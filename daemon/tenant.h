@@ -24,7 +24,7 @@ struct payer {
     pool_payer pool; /* the same as its index */
     bool is_domain, is_gone;
     uint8_t secret[KEY_BYTES];
-    struct config_quota quota;
+    struct config_quota quota, below[POOL_NUM_TIERS]; /* of the pool; of the tiers below it */
     uint32_t *uids;
     size_t num_uids;
     struct token token;
@@ -55,6 +55,6 @@ unsigned tenants_rights(const struct tenants *tenants, pool_payer domain, pool_p
 /* A domain by operator's order. Quotas in bytes. Enum wire_status. */
 int tenants_create_domain(struct server *server, const struct config_domain *domain);
 int tenants_set_quota(struct server *server, pool_payer payer, const struct config_quota *quota);
-/* Of a tier below the device: until the configuration is read again. */
+/* Of a tier below the device. Of what the configuration names: until it is read again. */
 int tenants_set_tier_quota(struct server *server, pool_payer payer, enum pool_tier tier,
                            const struct config_quota *quota);

@@ -22,6 +22,10 @@ int handle_register_model(struct call *call, wire_reply *reply)
     if (index >= SESSION_MAX_MODELS)
         return STATUS_LIMIT;
     state_model_used(server, index);
+    if (!state_model_is_settled(server, index) && turns_keep(call)) {
+        call->waiting->mark = index;
+        return waiting_begin(server, call->waiting, WAITING_MODEL);
+    }
     const struct model *model = &server->models.models[index];
     uint32_t num_q_heads = wire->num_q_heads > 0 ? wire->num_q_heads : model->num_kv_heads;
     call->session->num_q_heads[index] = model->is_opaque ? 1 : (uint16_t)num_q_heads;

@@ -107,8 +107,7 @@ int handle_set_quota(struct call *call, wire_reply *reply)
     if (answer)
         return refuse(reply, (enum wire_status)status_of_pool(answer),
                       "a guarantee is at most the limit, and all of them at most the pool");
-    if (tier == POOL_TIER_DEVICE)
-        state_quota_set(server, wire->payer, &quota);
+    state_quota_set(server, payer);
     return STATUS_OK;
 }
 
@@ -155,6 +154,16 @@ static void list_models(struct server *server, struct text *out)
     }
 }
 
+static void add_quota(struct text *out, const char *tier, const struct config_quota *quota)
+{
+    text_printf(out, ",\"%sguarantee_bytes\":%lu,\"%sweight\":%lu", tier, quota->guarantee_bytes,
+                tier, quota->weight);
+    if (quota->limit_bytes == CONFIG_UNLIMITED)
+        text_printf(out, ",\"%slimit_bytes\":null", tier);
+    else
+        text_printf(out, ",\"%slimit_bytes\":%lu", tier, quota->limit_bytes);
+}
+
 static void list_payers(struct server *server, struct text *out, bool are_domains)
 {
     bool is_first = true;
@@ -173,12 +182,12 @@ static void list_payers(struct server *server, struct text *out, bool are_domain
                     stats.charged_pages[0] * server->config->page_bytes);
         text_printf(out, ",\"query_tokens\":%lu,\"hit_tokens\":%lu", stats.query_tokens,
                     stats.hit_tokens);
-        text_printf(out, ",\"guarantee_bytes\":%lu,\"weight\":%lu", payer->quota.guarantee_bytes,
-                    payer->quota.weight);
-        if (payer->quota.limit_bytes == CONFIG_UNLIMITED)
-            text_add(out, ",\"limit_bytes\":null}");
-        else
-            text_printf(out, ",\"limit_bytes\":%lu}", payer->quota.limit_bytes);
+        add_quota(out, "", &payer->quota);
+        if (server->config->host_tier_bytes > 0)
+            add_quota(out, "host_", &payer->below[POOL_TIER_HOST]);
+        if (server->tiers.disk.num_granules > 0)
+            add_quota(out, "disk_", &payer->below[POOL_TIER_DISK]);
+        text_add(out, "}");
         is_first = false;
     }
 }

@@ -66,7 +66,7 @@ static void count_state(struct waitings *waitings, enum waiting_for what, int by
 {
     waitings->num_memory += what == WAITING_MEMORY ? (uint32_t)by : 0;
     waitings->num_copies += what == WAITING_COPY ? (uint32_t)by : 0;
-    waitings->num_keep += what == WAITING_KEEP ? (uint32_t)by : 0;
+    waitings->num_keep += what == WAITING_KEEP || what == WAITING_MODEL ? (uint32_t)by : 0;
 }
 
 void waiting_turn(struct server *server, struct waiting *waiting, enum waiting_for what)
@@ -156,7 +156,8 @@ void waiting_answer_early(struct server *server, struct waiting *waiting, int st
     server->waitings.num_cancelled += status == STATUS_CANCELLED;
     answer(server, waiting, &reply);
     if (waiting->what == WAITING_MEMORY || waiting->what == WAITING_COPY ||
-        waiting->what == WAITING_TURN || waiting->what == WAITING_KEEP) {
+        waiting->what == WAITING_TURN || waiting->what == WAITING_KEEP ||
+        waiting->what == WAITING_MODEL) {
         if (request_types[waiting->verb].settle) /* nothing comes back that would */
             request_types[waiting->verb].settle(server, waiting, status);
         waiting_forget(server, waiting);
@@ -190,6 +191,13 @@ void waiting_pass_memory(struct server *server)
 }
 
 /* Carried out again, now that they may be. */
+static bool has_passed(const struct server *server, const struct waiting *waiting)
+{
+    if (waiting->what == WAITING_MODEL)
+        return state_model_is_settled(server, (uint32_t)waiting->mark);
+    return waiting->what == WAITING_KEEP && survive_passed(server, waiting->mark);
+}
+
 void waiting_pass_keep(struct server *server)
 {
     struct waitings *waitings = &server->waitings;
@@ -198,7 +206,7 @@ void waiting_pass_keep(struct server *server)
     for (uint32_t at = waitings->head; at != NO_INDEX && waitings->num_keep > 0; at = next) {
         struct waiting *waiting = &waitings->records[at];
         next = waiting->next;
-        if (waiting->what == WAITING_KEEP && survive_passed(server, waiting->mark))
+        if (has_passed(server, waiting))
             (void)turns_again(server, waiting);
     }
 }

@@ -22,6 +22,7 @@ enum waiting_for {
     WAITING_NAMES,       /* the namer */
     WAITING_STATE,       /* what it changes is made durable */
     WAITING_KEEP,        /* the keeper has the arenas: survive_passed(mark) */
+    WAITING_MODEL,       /* model @mark is in the file: state_model_is_settled() */
     WAITING_COPY,        /* Write or Read, slice by slice */
     WAITING_ATTEND       /* worker threads */
 };
@@ -63,7 +64,7 @@ struct waitings {
     struct waiting *records;
     uint32_t max, first_free, num_touched; /* those never used have no memory yet */
     uint32_t head, tail, num_used;
-    uint32_t num_memory, num_copies, num_keep; /* in those states */
+    uint32_t num_memory, num_copies, num_keep; /* in those states; KEEP and MODEL */
     uint64_t num_timeouts, num_cancelled, num_late;
 };
 

@@ -161,6 +161,23 @@ static void kept_models_leave_room_for_new_ones(void **state)
 }
 
 /* Its number is on the disk before its answer is here. */
+/* What is stored of a model is lost if the next daemon has never heard of it. */
+static void a_model_is_known_once_it_is_answered(void **state)
+{
+    (void)state;
+    for (int time = 0; time < 3; time++) {
+        struct daemon other;
+        uint32_t model;
+        daemon_start(&other, "pool-bytes: 16MiB\n");
+        struct kvpool *kvpool = engine_connect(&other, NULL, 0);
+        assert_int_equal(model_register(kvpool, "sudden", &model), 0);
+        kill_and_restart(&other);
+        kvpool_disconnect(kvpool);
+        assert_non_null(strstr(list(&other, "models"), "sudden"));
+        daemon_finish(&other);
+    }
+}
+
 static void a_clear_is_of_an_epoch_that_lasts(void **state)
 {
     const struct kvpool_request all = {.verb = KVPOOL_CLEAR},
@@ -233,6 +250,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_domain_made_by_an_operator_is_there_after_a_crash),
         cmocka_unit_test(models_keep_their_numbers),
+        cmocka_unit_test(a_model_is_known_once_it_is_answered),
         cmocka_unit_test(a_clear_is_of_an_epoch_that_lasts),
         cmocka_unit_test(a_clear_that_cannot_be_kept_is_refused),
         cmocka_unit_test(kept_models_leave_room_for_new_ones),

@@ -3,6 +3,9 @@
 #include "tests/e2e/store.h"
 #include "tests/support/test.h"
 
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -244,6 +247,71 @@ static void a_tenant_has_a_limit_in_each_tier(void **state)
     kvpool_disconnect(kvpool);
 }
 
+/* Whether a list of the operator has @text. */
+static bool list_has(const char *what, const char *text)
+{
+    static char json[1 << 16];
+    struct kvpool *operator= operator_connect(&daemon_);
+    const struct kvpool_request list = {
+        .verb = KVPOOL_LIST, .what = what, .json = json, .json_max = sizeof(json)};
+
+    assert_int_equal(kvpool_call(operator, & list, NULL), 0);
+    kvpool_disconnect(operator);
+    return strstr(json, text) != NULL;
+}
+
+static void an_operators_domain_keeps_its_quota_of_a_tier(void **state)
+{
+    static const char *const readers[] = {"a", NULL};
+    static const char quota[] =
+        "\"disk_guarantee_bytes\":0,\"disk_weight\":7,\"disk_limit_bytes\":1048576";
+    const struct kvpool_request requests[] = {
+        {.verb = KVPOOL_CREATE_DOMAIN, .domain = "commons", .readers = readers},
+        {.verb = KVPOOL_SET_QUOTA,
+         .domain = "commons",
+         .what = "disk",
+         .quota = {.has_limit = true, .limit_bytes = 1 << 20, .weight = 7}}};
+
+    (void)state;
+    store_start(&daemon_, &disk, "");
+    struct kvpool *operator= operator_connect(&daemon_);
+    for (size_t at = 0; at < 2; at++)
+        assert_int_equal(kvpool_call(operator, & requests[at], NULL), 0);
+    kvpool_disconnect(operator);
+    assert_true(list_has("domains", quota));
+    stat_await(&daemon_, "state_unwritten", 0, 5000);
+    for (int time = 0; time < 2; time++) { /* and again: it is kept, not only read */
+        assert_int_equal(daemon_stop(&daemon_, SIGKILL), 128 + SIGKILL);
+        daemon_restart(&daemon_);
+        assert_true(list_has("domains", quota));
+    }
+}
+
+/* 20 of 31 MiB are guaranteed to b, then to a, who stands before it in the file. */
+static void guarantees_of_a_tier_change_hands_with_a_reload(void **state)
+{
+    char config[256], command[256];
+
+    (void)state;
+    (void)snprintf(config, sizeof(config),
+                   "tenants:\n  - {name: a, uids: [%u], disk-guarantee: 4MiB}\n"
+                   "  - {name: b, uids: [4242], disk-guarantee: 20MiB}\n",
+                   getuid());
+    store_start(&daemon_, &disk, config);
+    assert_true(list_has("tenants", "\"disk_guarantee_bytes\":4194304"));
+    (void)snprintf(command, sizeof(command),
+                   "sed -i '/name: a/s/4MiB/20MiB/;/name: b/s/20MiB/4MiB/' %s/kvpoold.yaml",
+                   daemon_.dir);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(kill(daemon_.pid, SIGHUP), 0);
+    uint64_t end = now_ms() + 10000;
+    while (now_ms() < end &&
+           !list_has("tenants", "\"disk_guarantee_bytes\":20971520,\"disk_weight"
+                                "\":1,\"disk_limit_bytes\":null},\n{\"name\":\"b\""))
+        (void)usleep(10000);
+    assert_true(now_ms() < end);
+}
+
 /* A granule of the disk has 256 KiB. */
 static void blocks_too_large_for_the_disk_do_without(void **state)
 {
@@ -291,6 +359,8 @@ int main(void)
         TEST(stored_at_once_is_on_disk_before_it_is_evicted),
         TEST(blocks_go_through_memory_to_the_disk),
         TEST(a_tenant_has_a_limit_in_each_tier),
+        TEST(an_operators_domain_keeps_its_quota_of_a_tier),
+        TEST(guarantees_of_a_tier_change_hands_with_a_reload),
         TEST(blocks_too_large_for_the_disk_do_without),
     };
 
