@@ -108,8 +108,13 @@ def plot(rows, title, path):
     names = [row["name"] for row in rows]
     for ax, key, label in zip(axes, ("perplexity", "agreement", "bytes_per_token"),
                               ("perplexity", "same next token as dense", "bytes a token")):
-        ax.bar(names, [row.get(key, 0) for row in rows], color=f"C{list(COLUMNS).index(key)}")
+        bars = ax.bar(names, [row.get(key, 0) for row in rows],
+                      color=f"C{list(COLUMNS).index(key)}")
+        ax.bar_label(bars, [COLUMNS[key][1].format(row[key]).strip() if key in row else ""
+                            for row in rows])
         ax.set_title(label)
+        ax.ticklabel_format(axis="y", useOffset=False)
+        ax.margins(y=0.1)  # room for the labels
         values = [row[key] for row in rows if key in row]
         if values and key != "bytes_per_token":  # differences are small: show them
             low, high = min(values), max(values)
