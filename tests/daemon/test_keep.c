@@ -6,6 +6,7 @@
 #include "daemon/keep.h"
 #include "gpu/gpu.h"
 #include "tests/daemon/files.h"
+#include "tests/daemon/holder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,11 +15,9 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
-#include <time.h>
 
-enum { NUM_ITEMS = 200, WAIT_MS = 10000 };
+enum { NUM_ITEMS = 200 };
 
 static struct directory directory;
 static int made[NUM_ITEMS]; /* descriptors of items, until the end of the test */
@@ -37,70 +36,11 @@ static int setup(void **state)
     return 0;
 }
 
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-/* ---- what this test sees of a holder -------------------------------------------------------- */
-
-static int holder_dial(void)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-
-    (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/" HOLD_SOCKET, directory.path);
-    if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
-        return fd;
-    (void)close(fd);
-    return -1;
-}
-
-/* Who listens; 0: nobody. */
-static pid_t holder_pid(void)
-{
-    struct ucred peer = {0};
-    socklen_t size = sizeof(peer);
-    int fd = holder_dial();
-
-    if (fd < 0)
-        return 0;
-    assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size), 0);
-    (void)close(fd);
-    return peer.pid;
-}
-
-/* An orphan of a dead daemon stays a zombie where init does not care: it is over, too. */
-static bool is_alive(pid_t pid)
-{
-    char path[64], state = 'X';
-
-    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return false;
-    (void)!fscanf(file, "%*d (%*[^)]) %c", &state);
-    (void)fclose(file);
-    return state != 'Z' && state != 'X';
-}
-
-static void await_end(pid_t pid)
-{
-    uint64_t end = now_ms() + WAIT_MS;
-
-    while (is_alive(pid) && now_ms() < end)
-        (void)usleep(5000);
-    assert_false(is_alive(pid));
-}
-
 /* Every test ends with the holder gone, and nothing but its lock left. */
 static int teardown(void **state)
 {
     static const char *const left[] = {HOLD_LOCK, NULL};
-    pid_t pid = holder_pid();
+    pid_t pid = holder_pid(directory.path);
 
     (void)state;
     while (num_made > 0)
@@ -144,7 +84,7 @@ static int items_add(struct keep *keep, uint32_t first, uint32_t count)
 /* As the daemon's loop does it. Returns whether the mark was passed. */
 static bool run_until_kept(struct keep *keep, uint64_t mark)
 {
-    uint64_t end = now_ms() + WAIT_MS;
+    uint64_t end = now_ms() + HOLDER_WAIT_MS;
 
     while (!keep_passed(keep, mark) && now_ms() < end) {
         struct pollfd event = {.fd = keep_event_fd(keep), .events = POLLIN};
@@ -279,7 +219,7 @@ static void a_holder_with_nothing_ends_with_its_daemon(void **state)
 {
     (void)state;
     struct keep *keep = create();
-    pid_t pid = holder_pid();
+    pid_t pid = holder_pid(directory.path);
     assert_true(pid > 0 && pid != getpid());
     assert_int_equal(getsid(pid), pid); /* whoever ends our session does not end it */
     keep_destroy(keep);
@@ -293,12 +233,12 @@ static void to_forget_gives_everything_up_at_once(void **state)
     daemon_live_and_be_killed(live_with_items);
     struct keep *keep = create();
     check_taken(keep, NUM_ITEMS);
-    pid_t pid = holder_pid();
+    pid_t pid = holder_pid(directory.path);
     assert_int_equal(keep_forget(keep), 0);
     await_end(pid);
     assert_int_equal(keep_counters(keep)->items, 0);
     keep_destroy(keep);
-    assert_int_equal(holder_pid(), 0);
+    assert_int_equal(holder_pid(directory.path), 0);
     keep = create();
     check_taken(keep, 0);
     keep_destroy(keep);
@@ -309,7 +249,7 @@ static void a_time_limit_without_a_daemon_ends_it(void **state)
     (void)state;
     options.limit_ms = 400;
     daemon_live_and_be_killed(live_with_items);
-    pid_t pid = holder_pid();
+    pid_t pid = holder_pid(directory.path);
     assert_true(is_alive(pid));
     struct keep *keep = create(); /* within the limit */
     check_taken(keep, NUM_ITEMS);
@@ -328,7 +268,7 @@ static void whose_socket_is_gone_holds_for_nobody(void **state)
 {
     (void)state;
     daemon_live_and_be_killed(live_with_items);
-    pid_t pid = holder_pid();
+    pid_t pid = holder_pid(directory.path);
     assert_int_equal(unlink(directory_name(&directory, HOLD_SOCKET)), 0);
     await_end(pid);
 }
@@ -345,7 +285,7 @@ static void a_killed_holder_is_replaced_and_has_everything_again(void **state)
     assert_int_equal(items_add(keep, 0, NUM_ITEMS), 0);
     uint64_t mark = keep_mark(keep);
     assert_true(run_until_kept(keep, mark));
-    pid_t first = holder_pid();
+    pid_t first = holder_pid(directory.path);
     assert_int_equal(kill(first, SIGKILL), 0);
     await_end(first);
     keep_run(keep, now_ms());
@@ -353,7 +293,7 @@ static void a_killed_holder_is_replaced_and_has_everything_again(void **state)
     assert_int_equal(keep_counters(keep)->keepers_lost, 1);
     assert_true(run_until_kept(keep, mark));
     assert_false(keep_fallback(keep, &fallback));
-    pid_t second = holder_pid();
+    pid_t second = holder_pid(directory.path);
     assert_true(second > 0 && second != first);
     assert_int_equal(waitpid(first, NULL, WNOHANG), -1); /* no zombie of ours */
     keep_destroy(keep);
@@ -440,7 +380,7 @@ static void another_user_gets_nothing(void **state)
     if (child == 0) {
         struct hold_packet packet = {.kind = HOLD_TAKE};
         int item, answer = setresuid(65534, 65534, 65534);
-        int fd = answer ? -1 : holder_dial();
+        int fd = answer ? -1 : holder_dial(directory.path);
         if (fd < 0)
             _exit(1);
         (void)hold_send(fd, &packet, -1, 0);
@@ -463,12 +403,12 @@ static void nonsense_does_no_harm(void **state)
     (void)state;
     daemon_live_and_be_killed(live_with_items);
     for (size_t i = 1; i < ARRAY_SIZE(texts); i++) {
-        int fd = holder_dial();
+        int fd = holder_dial(directory.path);
         assert_int_equal(send(fd, texts[i], strlen(texts[i]), 0), strlen(texts[i]));
         assert_int_equal(hold_receive(fd, &packet, &item, 0), -EPIPE);
         (void)close(fd);
     }
-    int fd = holder_dial();
+    int fd = holder_dial(directory.path);
     packet = (struct hold_packet){.kind = HOLD_KEEP}; /* without a descriptor */
     assert_int_equal(hold_send(fd, &packet, -1, 0), 0);
     assert_int_equal(hold_receive(fd, &packet, &item, 0), 0);
