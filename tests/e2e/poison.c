@@ -2,6 +2,7 @@
 #include "tests/e2e/poison.h"
 
 #include "tests/e2e/daemon.h"
+#include "tests/e2e/poison_block.h"
 #include "tests/support/test.h"
 
 #include <signal.h>
@@ -11,8 +12,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-
-#define MAGIC UINT64_C(0x706f69736f6e2121)
 
 enum { MAX_BLOCK = 13000, FAMILIES = 8, TOKEN_OF_B = 22 };
 
@@ -29,11 +28,7 @@ static const struct kvpool_model models[POISON_MODELS] = {
      .opaque_block_bytes = MAX_BLOCK},
 };
 
-/* ---- what a block is ------------------------------------------------------------------------ */
-
-struct identity {
-    uint64_t magic, owner, prefix, generation;
-};
+/* ---- prompts -------------------------------------------------------------------------------- */
 
 /* A prompt, and what stands for all of its tokens up to each block. */
 struct poison_prompt {
@@ -43,26 +38,18 @@ struct poison_prompt {
     uint32_t tokens[POISON_BLOCKS * POISON_TOKENS];
 };
 
-static uint64_t mix(uint64_t x)
-{
-    x += UINT64_C(0x9E3779B97F4A7C15);
-    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
-    return x ^ x >> 31;
-}
-
 /* Prompts of one family begin alike; a third of them is looked for in the shared domain first. */
 static void prompt_make(const struct poison_client *client, uint32_t key, struct poison_prompt *out)
 {
     uint32_t family = key % FAMILIES, common = family % 4;
     uint64_t prefix = 0;
 
-    out->model = client->engine->is_one_model ? 0 : (uint32_t)(mix(family) % POISON_MODELS);
-    out->num_blocks = 1 + (uint32_t)(mix(key) % POISON_BLOCKS);
+    out->model = client->engine->is_one_model ? 0 : (uint32_t)(poison_mix(family) % POISON_MODELS);
+    out->num_blocks = 1 + (uint32_t)(poison_mix(key) % POISON_BLOCKS);
     for (uint32_t at = 0; at < out->num_blocks; at++) {
         uint32_t seed = at < common ? family * 1000 + at : 100000 + key * 100 + at;
         tokens_make(out->tokens + (size_t)at * POISON_TOKENS, POISON_TOKENS, seed);
-        prefix = mix(prefix ^ seed ^ (uint64_t)out->model << 40);
+        prefix = poison_mix(prefix ^ seed ^ (uint64_t)out->model << 40);
         out->prefixes[at] = prefix;
     }
     out->prompt = (struct kvpool_prompt){.model = client->models[out->model],
@@ -78,30 +65,6 @@ static void prompt_make(const struct poison_client *client, uint32_t key, struct
 static uint64_t block_bytes(const struct poison_prompt *prompt)
 {
     return models[prompt->model].opaque_block_bytes;
-}
-
-static uint64_t identity_tag(const struct identity *identity)
-{
-    return mix(mix(mix(identity->owner) ^ identity->prefix) ^ identity->generation);
-}
-
-static void block_make(void *block, uint64_t bytes, const struct identity *identity)
-{
-    uint64_t tag = identity_tag(identity), *words = block;
-
-    memcpy(words, identity, sizeof(*identity));
-    for (uint64_t at = sizeof(*identity) / sizeof(*words); at < bytes / sizeof(*words); at++)
-        words[at] = tag + at * UINT64_C(0x9E3779B97F4A7C15);
-}
-
-static bool block_is_exact(const void *block, uint64_t bytes, const struct identity *found)
-{
-    uint64_t tag = identity_tag(found), differs = 0;
-    const uint64_t *words = block;
-
-    for (uint64_t at = sizeof(*found) / sizeof(*words); at < bytes / sizeof(*words); at++)
-        differs |= words[at] ^ (tag + at * UINT64_C(0x9E3779B97F4A7C15));
-    return differs == 0;
 }
 
 /* ---- what goes wrong ------------------------------------------------------------------------ */
@@ -184,13 +147,14 @@ static void compare(struct poison_client *client, const struct poison_prompt *pr
                     const struct span *span, uint32_t at, const void *block)
 {
     struct poison_board *board = client->engine->board;
-    struct identity found;
+    struct poison_identity found;
 
     memcpy(&found, block, sizeof(found));
-    bool is_right = found.magic == MAGIC && found.owner == owner_of(client, prompt, span, at) &&
+    bool is_right = found.magic == POISON_MAGIC &&
+                    found.owner == owner_of(client, prompt, span, at) &&
                     found.prefix == prompt->prefixes[at] && found.generation >= span->since &&
                     found.generation <= atomic_load(&board->begun) &&
-                    block_is_exact(block, block_bytes(prompt), &found);
+                    poison_block_is_exact(block, block_bytes(prompt), &found);
     if (!is_right)
         complain(board, &board->wrong,
                  "block %u (%u matched, %u shared) of tenant %u, model %u: owner %lu, prefix %s, "
@@ -275,9 +239,10 @@ static int write_rest(struct poison_client *client, const struct poison_prompt *
     uint64_t generation = atomic_load(&board->begun);
 
     for (uint32_t at = first; at < prompt->num_blocks; at++) {
-        const struct identity identity = {MAGIC, owner_of(client, prompt, span, at),
-                                          prompt->prefixes[at], generation};
-        block_make(bytes_ + (at - first) * block_bytes(prompt), block_bytes(prompt), &identity);
+        const struct poison_identity identity = {POISON_MAGIC, owner_of(client, prompt, span, at),
+                                                 prompt->prefixes[at], generation};
+        poison_block_make(bytes_ + (at - first) * block_bytes(prompt), block_bytes(prompt),
+                          &identity);
     }
     int status = bytes_put(client, prompt, span, &blocks);
     note(client, "write", status);
@@ -396,7 +361,8 @@ static void do_preempt(struct poison_client *client, const struct poison_prompt 
     if (status == 0)
         note(client, "preempt", status = kvpool_preempt(client->kvpool, span.sequence));
     if (status == 0) {
-        prompt_make(client, (uint32_t)(mix(client->random) % client->engine->num_keys), &other);
+        prompt_make(client, (uint32_t)(poison_mix(client->random) % client->engine->num_keys),
+                    &other);
         do_put(client, &other);
         span.since = atomic_load(&board->cleared);
         status = kvpool_resume(client->kvpool, span.sequence, &options, &result);
@@ -472,7 +438,7 @@ static void do_impatient(struct poison_client *client, const struct poison_promp
 /* Some prompts are asked for more often than others. */
 static uint32_t draw_key(struct poison_client *client)
 {
-    uint64_t random = client->random = mix(client->random);
+    uint64_t random = client->random = poison_mix(client->random);
     uint32_t keys = client->engine->num_keys;
 
     return (uint32_t)((random >> 8) % (random % 3 == 0 ? (keys + 15) / 16 : keys));
@@ -488,7 +454,7 @@ static void round_run(struct poison_client *client)
     struct poison_prompt prompt;
 
     prompt_make(client, draw_key(client), &prompt);
-    uint32_t drawn = (uint32_t)(mix(client->random ^ 77) % 100), at = 0;
+    uint32_t drawn = (uint32_t)(poison_mix(client->random ^ 77) % 100), at = 0;
     while (drawn >= rows[at].parts)
         drawn -= rows[at++].parts;
     rows[at].run(client, &prompt);
@@ -544,7 +510,7 @@ int poison_connect(struct poison_client *client)
 
 static void run(const struct poison_engine *engine)
 {
-    struct poison_client client = {.engine = engine, .random = mix(engine->seed)};
+    struct poison_client client = {.engine = engine, .random = poison_mix(engine->seed)};
 
     while (!atomic_load(&engine->board->must_stop)) {
         if (client.kvpool && kvpool_is_connected(client.kvpool)) {
@@ -561,7 +527,7 @@ static void run(const struct poison_engine *engine)
 /* One after the other, with a look at an earlier one now and then; ends with the connection. */
 static void put_run(const struct poison_engine *engine, uint32_t first)
 {
-    struct poison_client client = {.engine = engine, .random = mix(engine->seed)};
+    struct poison_client client = {.engine = engine, .random = poison_mix(engine->seed)};
     uint32_t found, blocks;
 
     if (poison_connect(&client))
@@ -569,7 +535,7 @@ static void put_run(const struct poison_engine *engine, uint32_t first)
     for (uint32_t key = first; key < engine->num_keys && kvpool_is_connected(client.kvpool);) {
         if (atomic_load(&engine->board->must_stop))
             break;
-        client.random = mix(client.random);
+        client.random = poison_mix(client.random);
         if (client.random % 4 == 0 && key > 0)
             (void)poison_get(&client, (uint32_t)(client.random >> 8) % key, &found, &blocks);
         if (poison_put(&client, key) == 0)
