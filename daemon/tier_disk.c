@@ -105,6 +105,7 @@ int tier_disk_start(struct server *server)
     if (!opening)
         return -ENOMEM;
     tier->opening = opening;
+    opening->event_fd = tier->opened.fd = -1;
     tier->num_granules = tier_disk_granules(server->config);
     tier->free_granules = calloc(tier->num_granules, sizeof(*tier->free_granules));
     options_fill(server->config, &opening->options);
@@ -249,7 +250,13 @@ void tier_disk_finish(struct server *server)
         tier->disk = tier->opening->disk;
         opening_end(server);
     }
-    free(tier->opening); /* its thread was not made */
+    if (tier->opening) { /* its thread was not made */
+        source_remove(server, &tier->opened);
+        if (tier->opening->event_fd >= 0)
+            (void)close(tier->opening->event_fd);
+        free(tier->opening);
+        tier->opening = NULL;
+    }
     source_remove(server, &tier->source);
     if (disk_close(tier->disk))
         log_event(LOG_WARN, "disk_hangs", log_text("directory", server->config->disk_directory));
