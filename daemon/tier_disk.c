@@ -6,6 +6,7 @@
 #include "daemon/server.h"
 #include "daemon/stats.h"
 #include "daemon/tier_restore.h"
+#include "daemon/watch.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -216,7 +217,7 @@ static void opened_ready(struct server *server, struct source *source, uint32_t 
 {
     (void)source;
     (void)events;
-    if (opening_take(server) == 0)
+    if (opening_take(server) == 0 && watch_check(server) == 0)
         return;
     server->exit_status = -EIO; /* it was to be had, and engines were told so */
     server_stop(server);

@@ -151,12 +151,18 @@ int watch_check(struct server *server)
 
     tier_stats_fallbacks(server);
     survive_tick(server); /* whether memory is kept */
-    size_t count = stats_fallbacks(server->stats, fallbacks, ARRAY_SIZE(fallbacks));
+    size_t count = stats_fallbacks(server->stats, NULL, 0);
+    size_t num_device = gpu_device_fallbacks(server->device, fallbacks, ARRAY_SIZE(fallbacks));
 
-    for (size_t at = 0; at < count && at < ARRAY_SIZE(fallbacks); at++)
+    for (size_t at = 0; at < num_device && at < ARRAY_SIZE(fallbacks); at++) /* others were said */
         log_event(LOG_WARN, "fallback", log_text("name", fallbacks[at].name),
                   log_text("cost", fallbacks[at].cost), log_error("reason", fallbacks[at].reason));
-    return count > 0 && server->config->strict ? -EPERM : 0;
+    if (count == 0 || !server->config->strict)
+        return 0;
+    log_event(LOG_ERROR, "strict",
+              log_text("problem", "the setting `strict` refuses the fallbacks above: mend them, or "
+                                  "go without it"));
+    return -EPERM;
 }
 
 int watch_make(struct server *server)
