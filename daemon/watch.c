@@ -59,6 +59,7 @@ static const struct stats_row rows[] = {
     GAUGE("memory_granules_failed", "of them, that were lost", survival.counters.granules_failed),
     GAUGE("memory_restored_blocks", "blocks of an earlier life that are known again", survival.counters.restored_blocks),
     GAUGE("memory_dropped_blocks", "blocks of an earlier life that were cleared, or are there twice", survival.counters.dropped_blocks),
+    COUNT("memory_dropped_arenas", "arenas of an earlier life that are of no use: settings, domains or models are others now", survival.counters.arenas_dropped),
     COUNT("arenas_unkept",         "arenas that will not outlive the daemon", survival.counters.arenas_unkept),
 };
 
