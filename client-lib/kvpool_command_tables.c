@@ -131,9 +131,9 @@ static void status_print(const struct json *status)
     putchar('\n');
     const struct json *fallbacks = json_member(status, "fallbacks");
     for (const struct json *row = fallbacks->first; row; row = row->next)
-        printf("fallback: %s %s\n",
+        printf("fallback: %s%s%s\n",
                row->kind == JSON_STRING ? row->string : json_string(row, "name"),
-               json_string(row, "cost"));
+               row->kind == JSON_STRING ? "" : ": ", json_string(row, "cost"));
     putchar('\n');
     tiers_print(json_member(status, "tiers"));
 }

@@ -92,6 +92,12 @@ static void check_tiers(struct config_source *source, const struct config *confi
     check_multiple(source, "disk-granule-bytes", config->disk_granule_bytes, 4096);
     check_multiple(source, "disk-min-block-bytes", config->disk_min_block_bytes, 4096);
     check_multiple(source, "disk-max-block-bytes", config->disk_max_block_bytes, 4096);
+    if (config->disk_directory[0] == '\0' && config->disk_max_bytes > 0)
+        config_complain(source, line_of(source, "disk-max-bytes"), "disk-max-bytes",
+                        "expected disk-directory beside it: where?");
+    if (strcmp(config->disk_directory, config->state_directory) == 0)
+        config_complain(source, line_of(source, "disk-directory"), "disk-directory",
+                        "expected another directory than state-directory: each has a lock");
     if (config->disk_directory[0] != '\0' && config->disk_max_bytes == 0)
         config_complain(source, line_of(source, "disk-directory"), "disk-directory",
                         "expected disk-max-bytes beside it: a disk tier has a ceiling");

@@ -306,7 +306,11 @@ static int lock_take(struct server *server)
     server->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (server->lock_fd < 0 || flock(server->lock_fd, LOCK_EX | LOCK_NB) < 0) {
         int err = -errno;
-        log_event(LOG_ERROR, "lock_failed", log_text("file", path), log_error("error", err));
+        log_event(LOG_ERROR, "lock_failed", log_text("file", path), log_error("error", err),
+                  log_text("problem", err == -EAGAIN
+                                          ? "another kvpoold has this state-directory: stop it, or "
+                                            "give another one"
+                                          : "it cannot be made or locked"));
         return err;
     }
     return 0;

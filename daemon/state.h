@@ -4,9 +4,9 @@
  * Files `epochs`, `domains` and `models` of the state directory (proto/state.proto); secrets of
  * payers are secret.h's. A thread writes them, and makes the secret of a new domain. Clear and
  * CreateDomain are made durable first, then carried out, then answered; one such change is under
- * way at a time. Models are answered at once and written behind. A file that is damaged is set
- * aside: then what was cached is of no epoch any more, domains are to be made again, models are
- * registered by their engines.
+ * way at a time. A new model is answered when it is durable, too, or a second later, or if that
+ * failed: then it is written behind. A file that is damaged is set aside: then what was cached is
+ * of no epoch any more, domains are to be made again, models are registered by their engines.
  */
 #pragma once
 

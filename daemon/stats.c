@@ -1,5 +1,7 @@
 /* daemon/stats.c - which numbers there are, and how the owner takes a snapshot of them. */
 #include "daemon/stats.h"
+
+#include "daemon/log.h"
 #include "daemon/stats_internal.h"
 
 #include <errno.h>
@@ -254,6 +256,8 @@ int stats_add_fallback(struct stats *stats, const char *name, const char *cost, 
         return -ENOSPC;
     stats->fallbacks[stats->num_fallbacks++] =
         (struct gpu_fallback){.name = name, .cost = cost, .reason = reason};
+    log_event(LOG_WARN, "fallback", log_text("name", name), log_text("cost", cost),
+              log_error("reason", reason));
     return 0;
 }
 

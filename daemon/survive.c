@@ -91,6 +91,11 @@ bool survive_has_device(const struct server *server, enum pool_tier tier, int *o
     return has_arena || *out_mount_fd >= 0;
 }
 
+static const char *tier_name(enum pool_tier tier)
+{
+    return tier == POOL_TIER_DEVICE ? "device" : "host";
+}
+
 /* V3 */
 static void tier_drop(struct server *server, enum pool_tier tier)
 {
@@ -108,9 +113,12 @@ static void tier_drop(struct server *server, enum pool_tier tier)
         kept_drop(kept, at);
         count++;
     }
+    survival->counters.arenas_dropped += count;
     if (count > 0)
-        log_event(LOG_WARN, "memory_dropped", log_number("tier", tier),
-                  log_number("arenas", count));
+        log_event(LOG_WARN, "memory_dropped", log_text("tier", tier_name(tier)),
+                  log_number("arenas", count),
+                  log_text("why", "its size or its pages are others now (pool-bytes, "
+                                  "host-tier-bytes, page-bytes, private-mount)"));
 }
 
 void survive_device_made(struct server *server, enum pool_tier tier,
@@ -267,10 +275,15 @@ static uint32_t find(void *context, const struct records_options *options)
     struct records_options today;
     uint32_t number;
 
-    if (!lower_find(server, &options->place, (enum pool_tier)options->tier, &number) ||
-        options_of(server, number, &today) || !is_same(options, &today))
-        return GPU_NO_ARENA;
-    return number;
+    bool is_known = lower_find(server, &options->place, (enum pool_tier)options->tier, &number);
+    if (is_known && options_of(server, number, &today) == 0 && is_same(options, &today))
+        return number;
+    server->survival.counters.arenas_dropped++;
+    log_event(LOG_NOTICE, "memory_dropped", log_text("tier", tier_name(options->tier)),
+              log_number("arenas", 1),
+              log_text("why", is_known ? "its blocks are laid out otherwise now"
+                                       : "its domain or its model is no more"));
+    return GPU_NO_ARENA;
 }
 
 static void adopted(void *context, uint32_t arena, uint64_t number, struct records *records)

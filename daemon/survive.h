@@ -46,7 +46,8 @@ struct survival {
         uint64_t adopting; /* 1: memory of before is being adopted */
         uint64_t restored_blocks, dropped_blocks;
         uint64_t granules, granules_done, granules_failed;
-        uint64_t arenas_unkept; /* their tables could not be had, or the keeper took no more */
+        uint64_t arenas_dropped; /* of an earlier life, that are of no use now */
+        uint64_t arenas_unkept;  /* their tables could not be had, or the keeper took no more */
     } counters;
 };
 

@@ -6,6 +6,7 @@
 #include "daemon/server.h"
 #include "daemon/stats.h"
 #include "daemon/tier_restore.h"
+#include "daemon/watch.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -105,6 +106,7 @@ int tier_disk_start(struct server *server)
     if (!opening)
         return -ENOMEM;
     tier->opening = opening;
+    opening->event_fd = tier->opened.fd = -1;
     tier->num_granules = tier_disk_granules(server->config);
     tier->free_granules = calloc(tier->num_granules, sizeof(*tier->free_granules));
     options_fill(server->config, &opening->options);
@@ -215,7 +217,7 @@ static void opened_ready(struct server *server, struct source *source, uint32_t 
 {
     (void)source;
     (void)events;
-    if (opening_take(server) == 0)
+    if (opening_take(server) == 0 && watch_check(server) == 0)
         return;
     server->exit_status = -EIO; /* it was to be had, and engines were told so */
     server_stop(server);
@@ -249,7 +251,13 @@ void tier_disk_finish(struct server *server)
         tier->disk = tier->opening->disk;
         opening_end(server);
     }
-    free(tier->opening); /* its thread was not made */
+    if (tier->opening) { /* its thread was not made */
+        source_remove(server, &tier->opened);
+        if (tier->opening->event_fd >= 0)
+            (void)close(tier->opening->event_fd);
+        free(tier->opening);
+        tier->opening = NULL;
+    }
     source_remove(server, &tier->source);
     if (disk_close(tier->disk))
         log_event(LOG_WARN, "disk_hangs", log_text("directory", server->config->disk_directory));

@@ -239,7 +239,11 @@ static void list_status(struct server *server, struct text *out)
                 gpu_attention_version(gpu_device_attention(server->device)));
     for (size_t at = 0; at < count && at < ARRAY_SIZE(fallbacks); at++) {
         text_add(out, at > 0 ? "," : "");
+        text_add(out, "{\"name\":");
         text_add_json(out, fallbacks[at].name);
+        text_add(out, ",\"cost\":");
+        text_add_json(out, fallbacks[at].cost);
+        text_add(out, "}");
     }
     text_add(out, "]}");
 }

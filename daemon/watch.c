@@ -59,6 +59,7 @@ static const struct stats_row rows[] = {
     GAUGE("memory_granules_failed", "of them, that were lost", survival.counters.granules_failed),
     GAUGE("memory_restored_blocks", "blocks of an earlier life that are known again", survival.counters.restored_blocks),
     GAUGE("memory_dropped_blocks", "blocks of an earlier life that were cleared, or are there twice", survival.counters.dropped_blocks),
+    COUNT("memory_dropped_arenas", "arenas of an earlier life that are of no use: settings, domains or models are others now", survival.counters.arenas_dropped),
     COUNT("arenas_unkept",         "arenas that will not outlive the daemon", survival.counters.arenas_unkept),
 };
 
@@ -151,12 +152,18 @@ int watch_check(struct server *server)
 
     tier_stats_fallbacks(server);
     survive_tick(server); /* whether memory is kept */
-    size_t count = stats_fallbacks(server->stats, fallbacks, ARRAY_SIZE(fallbacks));
+    size_t count = stats_fallbacks(server->stats, NULL, 0);
+    size_t num_device = gpu_device_fallbacks(server->device, fallbacks, ARRAY_SIZE(fallbacks));
 
-    for (size_t at = 0; at < count && at < ARRAY_SIZE(fallbacks); at++)
+    for (size_t at = 0; at < num_device && at < ARRAY_SIZE(fallbacks); at++) /* others were said */
         log_event(LOG_WARN, "fallback", log_text("name", fallbacks[at].name),
                   log_text("cost", fallbacks[at].cost), log_error("reason", fallbacks[at].reason));
-    return count > 0 && server->config->strict ? -EPERM : 0;
+    if (count == 0 || !server->config->strict)
+        return 0;
+    log_event(LOG_ERROR, "strict",
+              log_text("problem", "the setting `strict` refuses the fallbacks above: mend them, or "
+                                  "go without it"));
+    return -EPERM;
 }
 
 int watch_make(struct server *server)

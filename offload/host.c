@@ -125,8 +125,12 @@ int host_tier_create_with(const struct host_tier_options *options,
     if (tier->options.chunk_bytes == 0)
         tier->options.chunk_bytes = DEFAULT_CHUNK_BYTES;
     find_nodes(tier);
-    if (options->without_pin)
+    if (options->without_pin) {
         say_not_pinned(tier, 0);
+    } else if (system->may_lock && system->may_lock(options->device.budget_bytes) != 0) {
+        say_not_pinned(tier, -errno); /* at the start, and not when there is load */
+        atomic_fetch_add(&tier->pin_refusals, 1);
+    }
     tier->hook = (struct gpu_memory_hook){.state = tier, .changed = memory_changed};
     tier->options.device.memory_hook = &tier->hook;
     int err = options->mount_fd

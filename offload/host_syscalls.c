@@ -1,6 +1,7 @@
 /* offload/host_syscalls.c - the real system calls of the host tier: libnuma is not needed. */
 #include "offload/host_syscalls.h"
 
+#include <errno.h>
 #include <linux/mempolicy.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +13,21 @@
 static int call_mlock2(const void *address, size_t bytes, unsigned flags)
 {
     return (int)syscall(SYS_mlock2, address, bytes, flags);
+}
+
+/* What is locked on fault counts against the limit at once, and takes no memory. */
+static int call_may_lock(size_t bytes)
+{
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED)
+        return -1;
+
+    int answer = call_mlock2(at, bytes, MLOCK_ONFAULT);
+    int reason = errno;
+    (void)munmap(at, bytes);
+    errno = reason;
+    return answer;
 }
 
 static int call_munlock(const void *address, size_t bytes)
@@ -53,6 +69,7 @@ static int allowed_nodes(unsigned long *out_nodes, unsigned long max_node)
 
 const struct host_tier_syscalls host_tier_syscalls = {
     .mlock2 = call_mlock2,
+    .may_lock = call_may_lock,
     .munlock = call_munlock,
     .mbind = call_mbind,
     .nodes = allowed_nodes,

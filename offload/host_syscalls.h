@@ -6,6 +6,8 @@
 
 struct host_tier_syscalls {
     int (*mlock2)(const void *address, size_t bytes, unsigned flags);
+    /* Whether so much could be locked; locks nothing. NULL: that is not asked. */
+    int (*may_lock)(size_t bytes);
     int (*munlock)(const void *address, size_t bytes);
     long (*mbind)(void *address, unsigned long bytes, int mode, const unsigned long *nodes,
                   unsigned long max_node, unsigned flags);

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -90,6 +91,18 @@ static int physical(struct disk *disk, uint64_t *out_bytes)
     return 0;
 }
 
+/*
+ * More than the file system has is not even tried: until that failed, everybody else would find it
+ * full. Those that do not say how much they have say 0.
+ */
+static bool has_room(const struct disk *disk, uint64_t bytes)
+{
+    struct statvfs room;
+
+    return disk->system->fstatvfs(disk->table_fd, &room) != 0 || room.f_blocks == 0 ||
+           bytes <= (uint64_t)room.f_bfree * room.f_frsize;
+}
+
 /* Takes the space. What the file system adds may be more than was reckoned with: then the file gets
  * smaller until all of it is under the ceiling. */
 static int preallocate(struct disk *disk)
@@ -99,8 +112,11 @@ static int preallocate(struct disk *disk)
     int err = 0;
 
     for (uint64_t step = 0; step < FREE_STEPS; step++) {
-        if (disk->system->ftruncate(disk->table_fd, 0) != 0 ||
-            disk->system->ftruncate(disk->table_fd, (off_t)layout->file_bytes) != 0)
+        if (disk->system->ftruncate(disk->table_fd, 0) != 0)
+            return -errno;
+        if (!has_room(disk, layout->file_bytes))
+            return -ENOSPC;
+        if (disk->system->ftruncate(disk->table_fd, (off_t)layout->file_bytes) != 0)
             return -errno;
         if (disk->system->fallocate(disk->table_fd, 0, 0, (off_t)layout->file_bytes) != 0) {
             if (errno == EINTR)

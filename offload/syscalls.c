@@ -8,12 +8,14 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 const struct disk_syscalls disk_syscalls = {
     .open = open,
     .flock = flock,
     .fstat = fstat,
+    .fstatvfs = fstatvfs,
     .ftruncate = ftruncate,
     .fallocate = fallocate,
     .pread = pread,

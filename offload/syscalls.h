@@ -10,6 +10,7 @@ struct stat;
 struct iovec;
 struct io_uring;
 struct io_uring_params;
+struct statvfs;
 
 /* Each does what the call of its name does: -1 and errno (NULL, MAP_FAILED, an error number; a
  * negative errno of ring_*). */
@@ -17,6 +18,7 @@ struct disk_syscalls {
     int (*open)(const char *path, int flags, ...);
     int (*flock)(int fd, int operation);
     int (*fstat)(int fd, struct stat *out);
+    int (*fstatvfs)(int fd, struct statvfs *out);
     int (*ftruncate)(int fd, off_t bytes);
     int (*fallocate)(int fd, int mode, off_t offset, off_t bytes);
     ssize_t (*pread)(int fd, void *buffer, size_t bytes, off_t offset);

@@ -298,6 +298,9 @@ static void what_is_wrong_together_is_named(void **state)
     REFUSE("http-port: 9090\n", ":1: http-port: expected http-token-file beside it");
     REFUSE("deadline: 1h\n", ":1: deadline: expected at most max-deadline (its default)");
     REFUSE("disk-directory: /d\n", ":1: disk-directory: expected disk-max-bytes beside it");
+    REFUSE("disk-max-bytes: 1GiB\n", ":1: disk-max-bytes: expected disk-directory beside it");
+    REFUSE("state-directory: /d\ndisk-directory: /d\ndisk-max-bytes: 1GiB\n",
+           ":2: disk-directory: expected another directory than state-directory");
     REFUSE("disk-directory: /d\ndisk-max-bytes: 64MiB\n",
            ":2: disk-max-bytes: expected room for one granule of 67108864 bytes");
     REFUSE("disk-granule-bytes: 100000\n", ":1: disk-granule-bytes: expected a multiple of 4096");

@@ -364,6 +364,7 @@ static void another_budget_gives_the_memory_up(void **state)
     config_change("s/^pool-bytes: .*/pool-bytes: 4MiB/");
     daemon_restart(&daemon_);
     assert_int_equal(stat_read(&daemon_, "device_charged_bytes"), 0);
+    assert_int_equal(stat_read(&daemon_, "memory_dropped_arenas"), 1); /* and that is said */
     assert_int_equal(get_six(), 0);
 }
 

@@ -223,6 +223,27 @@ static void a_refused_pin_is_said_once_and_harms_nobody(void **state)
     host_tier_destroy(tier);
 }
 
+static int refuse_lock(size_t bytes)
+{
+    assert_int_equal(bytes, (uint64_t)PAGES * PAGE);
+    errno = EPERM;
+    return -1;
+}
+
+/* A start that is to be refused for it can be. */
+static void what_cannot_be_pinned_is_said_before_it_is_needed(void **state)
+{
+    struct host_tier_syscalls system = fakes;
+
+    (void)state;
+    system.may_lock = refuse_lock;
+    struct host_tier *tier = tier_create(&fine, &system);
+    assert_true(has_fallback(tier, "host-not-pinned", "LimitMEMLOCK", -EPERM));
+    assert_int_equal(commit(tier, 0), 0);
+    assert_int_equal(num_mlocks, 0);
+    host_tier_destroy(tier);
+}
+
 static void memory_is_interleaved_over_the_nodes(void **state)
 {
     struct host_tier *tier = tier_create(&fine, &fakes);
@@ -326,6 +347,7 @@ int main(void)
         cmocka_unit_test(what_is_committed_is_pinned_and_no_more),
         cmocka_unit_test(pinning_goes_in_chunks),
         cmocka_unit_test(a_refused_pin_is_said_once_and_harms_nobody),
+        cmocka_unit_test(what_cannot_be_pinned_is_said_before_it_is_needed),
         cmocka_unit_test(memory_is_interleaved_over_the_nodes),
         cmocka_unit_test(what_is_asked_for_is_a_fallback_too),
         cmocka_unit_test(a_memlock_limit_of_64_kib_degrades_by_name),

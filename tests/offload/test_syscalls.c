@@ -12,6 +12,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* The call that fails, counted over all threads; what is said. */
@@ -70,6 +71,7 @@ static int fail_ring_register_buffers(struct io_uring *ring, const struct iovec 
     }
 FAILING(int, flock, (int fd, int operation), (fd, operation))
 FAILING(int, fstat, (int fd, struct stat *out), (fd, out))
+FAILING(int, fstatvfs, (int fd, struct statvfs *out), (fd, out))
 FAILING(int, ftruncate, (int fd, off_t bytes), (fd, bytes))
 FAILING(int, fallocate, (int fd, int mode, off_t offset, off_t bytes), (fd, mode, offset, bytes))
 FAILING(ssize_t, pread, (int fd, void *buffer, size_t bytes, off_t offset),
@@ -83,6 +85,7 @@ static const struct disk_syscalls failing = {
     .open = fail_open,
     .flock = fail_flock,
     .fstat = fail_fstat,
+    .fstatvfs = fail_fstatvfs,
     .ftruncate = fail_ftruncate,
     .fallocate = fail_fallocate,
     .pread = fail_pread,
@@ -238,6 +241,44 @@ static void a_disk_without_room_is_refused_and_gives_it_back(void **state)
     assert_int_equal(status.st_blocks, 0);
 }
 
+static int little_room(int fd, struct statvfs *out)
+{
+    int answer = fstatvfs(fd, out);
+
+    out->f_bfree = 10;
+    return answer;
+}
+
+static int room_unsaid(int fd, struct statvfs *out)
+{
+    (void)fd;
+    *out = (struct statvfs){.f_frsize = 4096};
+    return 0;
+}
+
+static int never_fallocate(int fd, int mode, off_t offset, off_t bytes)
+{
+    (void)fd, (void)mode, (void)offset, (void)bytes;
+    fail_msg("nobody else had room meanwhile");
+    return -1;
+}
+
+static void more_than_there_is_is_not_tried(void **state)
+{
+    struct bed *bed = *state;
+    struct disk_syscalls system = disk_syscalls;
+
+    system.fstatvfs = little_room;
+    system.fallocate = never_fallocate;
+    bed->system = &system;
+    assert_int_equal(bed_open(bed), -ENOSPC);
+    assert_non_null(strstr(bed->error, "make room, or lower the ceiling"));
+    system.fstatvfs = room_unsaid;
+    system.fallocate = fallocate;
+    assert_int_equal(bed_open(bed), 0);
+    bed_close(bed);
+}
+
 static void a_file_system_without_fallocate_is_said(void **state)
 {
     struct bed *bed = *state;
@@ -261,6 +302,7 @@ int main(void)
         CASE(each_call_of_a_new_disk_of_threads_fails_once),
         CASE(each_call_of_an_old_disk_fails_once),
         CASE(a_disk_without_room_is_refused_and_gives_it_back),
+        CASE(more_than_there_is_is_not_tried),
         CASE(a_file_system_without_fallocate_is_said),
     };
 

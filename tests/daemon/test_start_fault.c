@@ -1,0 +1,173 @@
+/*
+ * tests/daemon/test_start_fault.c - a daemon with tiers starts, or not, as its Nth call fails.
+ *
+ * N = 1, 2, 3 ... until no call is left to fail. Whatever failed, the start comes back with an
+ * error or goes on without; and nothing is left: descriptors are counted, the sanitizers look for
+ * memory.
+ */
+#include "daemon/config.h"
+#include "daemon/log.h"
+#include "daemon/server.h"
+#include "tests/support/test.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+static _Atomic int calls_left; /* the call that takes it to 0 fails; 0 and less: none does */
+static _Atomic bool has_failed;
+
+static bool is_this_one(void)
+{
+    if (atomic_load(&calls_left) <= 0 || atomic_fetch_sub(&calls_left, 1) != 1)
+        return false;
+    atomic_store(&has_failed, true);
+    errno = ENOMEM;
+    return true;
+}
+
+/* ---- calls that can be made to fail (the linker's --wrap) ----------------------------------- */
+
+#define WRAP(result, failure, name, parameters, arguments)                                         \
+    result __real_##name parameters;                                                               \
+    result __wrap_##name parameters;                                                               \
+    result __wrap_##name parameters                                                                \
+    {                                                                                              \
+        return is_this_one() ? (failure) : __real_##name arguments;                                \
+    }
+
+WRAP(void *, NULL, calloc, (size_t count, size_t size), (count, size))
+WRAP(void *, NULL, malloc, (size_t size), (size))
+WRAP(int, -1, eventfd, (unsigned value, int flags), (value, flags))
+WRAP(int, -1, epoll_create1, (int flags), (flags))
+WRAP(int, -1, epoll_ctl, (int fd, int what, int of, struct epoll_event *event),
+     (fd, what, of, event))
+WRAP(int, -1, timerfd_create, (int clock, int flags), (clock, flags))
+WRAP(int, -1, signalfd, (int fd, const sigset_t *signals, int flags), (fd, signals, flags))
+WRAP(int, -1, memfd_create, (const char *name, unsigned flags), (name, flags))
+WRAP(int, -1, ftruncate64, (int fd, off_t bytes), (fd, bytes))
+WRAP(int, -1, fallocate64, (int fd, int mode, off_t offset, off_t bytes), (fd, mode, offset, bytes))
+WRAP(ssize_t, -1, pread64, (int fd, void *out, size_t bytes, off_t offset),
+     (fd, out, bytes, offset))
+WRAP(ssize_t, -1, pwrite64, (int fd, const void *from, size_t bytes, off_t offset),
+     (fd, from, bytes, offset))
+WRAP(void *, MAP_FAILED, mmap64,
+     (void *address, size_t bytes, int access, int flags, int fd, off_t offset),
+     (address, bytes, access, flags, fd, offset))
+WRAP(int, EAGAIN, pthread_create,
+     (pthread_t * out, const pthread_attr_t *attributes, void *(*run)(void *), void *argument),
+     (out, attributes, run, argument))
+
+/* ---- a start -------------------------------------------------------------------------------- */
+
+static char dir[64], path[128];
+
+static int remove_one(const char *name, const struct stat *status, int type, struct FTW *walk)
+{
+    (void)status, (void)type, (void)walk;
+    return remove(name);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    (void)snprintf(dir, sizeof(dir), "/tmp/kvpool-start-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof(path), "%s/disk", dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    (void)snprintf(path, sizeof(path), "%s/kvpoold.yaml", dir);
+    FILE *out = fopen(path, "w");
+    assert_non_null(out);
+    fprintf(out,
+            "run-directory: %s\nstate-directory: %s\ndisk-directory: %s/disk\npage-bytes: 64KiB\n"
+            "pool-bytes: 1MiB\nhost-tier-bytes: 1MiB\ndisk-max-bytes: 2MiB\n"
+            "disk-granule-bytes: 256KiB\ndisk-max-block-bytes: 64KiB\ndisk-queue-depth: 4\n"
+            "max-blocks: 256\ndisk-max-blocks: 256\nmax-sequences: 16\nmax-tokens: 65536\n"
+            "max-sessions: 4\nmax-tenant-sessions: 4\nmax-arenas: 8\nmax-models: 4\ncredits: 4\n"
+            "max-transfers: 64\nmax-waiters: 16\nmax-steps: 4\nworker-threads: 1\nkeep: none\n",
+            dir, dir, dir);
+    assert_int_equal(fclose(out), 0);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static int count_descriptors(void)
+{
+    DIR *open_now = opendir("/proc/self/fd");
+    int count = 0;
+
+    assert_non_null(open_now);
+    while (readdir(open_now))
+        count++;
+    (void)closedir(open_now);
+    return count;
+}
+
+/* Whether it came up; @number: of the call that fails, 0: none does. */
+static bool start(int number)
+{
+    struct config *config;
+    static struct config_error error;
+    struct server *server = NULL;
+
+    assert_int_equal(config_load(path, &config, &error), 0);
+    atomic_store(&has_failed, false);
+    atomic_store(&calls_left, number);
+    int err = server_create(config, path, &server);
+    atomic_store(&calls_left, 0);
+    if (!err)
+        server_destroy(server);
+    config_destroy(config);
+    return !err;
+}
+
+static void every_call_may_fail(const char *what)
+{
+    int number = 0, num_refused = 0, descriptors;
+
+    assert_true(start(0)); /* what is made once in a process */
+    descriptors = count_descriptors();
+    do {
+        num_refused += !start(++number);
+        if (count_descriptors() != descriptors)
+            fail_msg("%s: call %d left %d descriptors", what, number,
+                     count_descriptors() - descriptors);
+    } while (atomic_load(&has_failed));
+    print_message("%s: %d calls, of which %d stop it\n", what, number - 1, num_refused);
+    assert_in_range(num_refused, 50, number - 1);
+    assert_true(start(0)); /* nothing is broken for good */
+}
+
+/* The first start lays the disk out; each further one finds it. */
+static void a_start_over_a_disk(void **state)
+{
+    (void)state;
+    every_call_may_fail("over a disk");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_start_over_a_disk, setup, teardown),
+    };
+
+    log_configure(&(struct log_options){.fd = open("/dev/null", O_WRONLY | O_CLOEXEC)});
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
