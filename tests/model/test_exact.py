@@ -44,6 +44,7 @@ class Bed:
         if "disk_directory" in settings:
             (tmp_path / "disk").mkdir()
         self.is_small = "pool_bytes" in settings
+        self.has_tiers = "store_default" in settings
         self.daemon = Daemon(tenants=("chat", "stranger"), **settings)
         self.disturbed = 0
 
@@ -63,6 +64,12 @@ class Bed:
     def evictions(self):
         with self.daemon.operator() as operator:
             return operator.stats()["numbers"]["pool_evictions"]
+
+    def tokens_from_below(self):
+        """Of the prompts, those that were found in a tier below the pool only."""
+        with self.daemon.operator() as operator:
+            return sum(tier["hit_tokens"] for tier in operator.status()["tiers"]
+                       if tier["name"] != "device")
 
 
 @pytest.fixture
@@ -90,6 +97,7 @@ def play(model, bed, dtype, lengths, together=True, chunk=256):
         player = compare(model, cache, trace, script, dtype, disturb=bed.disturb, chunk=chunk)
     assert bed.disturbed == 3
     assert bed.evictions() > 0 or not bed.is_small or bed.how
+    assert bed.tokens_from_below() > 0 or not bed.has_tiers
     print(f"of {len(player.errors)} logits the farthest off is {max(player.errors):.5f}")
     return player
 
@@ -118,7 +126,7 @@ def test_tiny_long(models, bed, name, dtype):
     play(models(name), bed("plain"), dtype, (8000, 1, 3000), chunk=512)
 
 
-@pytest.mark.parametrize("regime", ("plain", "evicted", "disk", "killed"))
+@pytest.mark.parametrize("regime", ("plain", "evicted", "disk", "killed", "disk, killed"))
 @pytest.mark.parametrize("name", REAL)
 def test_real(models, bed, name, regime):
     model = models(name)
