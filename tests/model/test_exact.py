@@ -34,7 +34,7 @@ REGIMES = {
 class Bed:
     """A daemon, an engine's connection and a stranger's; disturb() is what its regime does."""
 
-    def __init__(self, regime, small, tmp_path):
+    def __init__(self, regime, small, roomy, tmp_path):
         settings, self.how = REGIMES[regime]
         words = {"SMALL": small, "DISK": str(tmp_path / "disk")}
         settings = {key: words.get(value, value) for key, value in settings.items()}
@@ -45,7 +45,7 @@ class Bed:
             (tmp_path / "disk").mkdir()
         self.is_small = "pool_bytes" in settings
         self.has_tiers = "store_default" in settings
-        self.daemon = Daemon(tenants=("chat", "stranger"), **settings)
+        self.daemon = Daemon(("chat", "stranger"), **{"pool_bytes": roomy, **settings})
         self.disturbed = 0
 
     def disturb(self):
@@ -76,8 +76,8 @@ class Bed:
 def bed(request, tmp_path):
     beds = []
 
-    def make(regime, small="4MiB"):
-        beds.append(Bed(regime, small, tmp_path))
+    def make(regime, small="4MiB", roomy="256MiB"):
+        beds.append(Bed(regime, small, roomy, tmp_path))
         return beds[-1]
     yield make
     for each in beds:
@@ -149,6 +149,7 @@ def test_real_everything(models, bed, name, dtype, regime):
 
 @pytest.mark.long
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lengths", ((2000, 1), (8000, 1, 2000)))
 @pytest.mark.parametrize("name", REAL)
-def test_real_long(models, bed, name, dtype):
-    play(models(name), bed("plain", "2GiB"), dtype, (8000, 1, 2000), chunk=512)
+def test_real_long(models, bed, name, lengths, dtype):
+    play(models(name), bed("plain", roomy="2GiB"), dtype, lengths, chunk=512)
