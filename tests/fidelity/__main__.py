@@ -37,7 +37,7 @@ def arguments(words=None):
     parser.add_argument("--model", default="smollm2", help="smollm2, gemma, tiny-llama, tiny-gemma3")
     parser.add_argument("--plans", default=",".join(PLANS), help=f"of {', '.join(PLANS)}")
     parser.add_argument("--text", default="alice29.txt",
-                        help="alice29.txt, asyoulik.txt, plrabn12.txt, or a file")
+                        help=f"{', '.join(measure.BOOKS)}, or a file")
     parser.add_argument("--windows", type=int, default=2, help="of the text; 0: no perplexity")
     parser.add_argument("--window-tokens", type=int, default=measure.WINDOW)
     parser.add_argument("--needles", type=int, default=1000, metavar="TOKENS",
@@ -85,8 +85,8 @@ class Harness:
 
 
 def read(name):
-    if name in ("alice29.txt", "asyoulik.txt", "plrabn12.txt"):
-        return packages.text(name)
+    if name in measure.BOOKS:
+        return measure.book(name)
     with open(name, encoding="utf-8") as file:
         return file.read()
 

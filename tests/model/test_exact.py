@@ -34,7 +34,7 @@ REGIMES = {
 class Bed:
     """A daemon, an engine's connection and a stranger's; disturb() is what its regime does."""
 
-    def __init__(self, regime, small, tmp_path):
+    def __init__(self, regime, small, roomy, tmp_path):
         settings, self.how = REGIMES[regime]
         words = {"SMALL": small, "DISK": str(tmp_path / "disk")}
         settings = {key: words.get(value, value) for key, value in settings.items()}
@@ -44,7 +44,8 @@ class Bed:
         if "disk_directory" in settings:
             (tmp_path / "disk").mkdir()
         self.is_small = "pool_bytes" in settings
-        self.daemon = Daemon(tenants=("chat", "stranger"), **settings)
+        self.has_tiers = "store_default" in settings
+        self.daemon = Daemon(("chat", "stranger"), **{"pool_bytes": roomy, **settings})
         self.disturbed = 0
 
     def disturb(self):
@@ -64,13 +65,19 @@ class Bed:
         with self.daemon.operator() as operator:
             return operator.stats()["numbers"]["pool_evictions"]
 
+    def tokens_from_below(self):
+        """Of the prompts, those that were found in a tier below the pool only."""
+        with self.daemon.operator() as operator:
+            return sum(tier["hit_tokens"] for tier in operator.status()["tiers"]
+                       if tier["name"] != "device")
+
 
 @pytest.fixture
 def bed(request, tmp_path):
     beds = []
 
-    def make(regime, small="4MiB"):
-        beds.append(Bed(regime, small, tmp_path))
+    def make(regime, small="4MiB", roomy="256MiB"):
+        beds.append(Bed(regime, small, roomy, tmp_path))
         return beds[-1]
     yield make
     for each in beds:
@@ -90,6 +97,7 @@ def play(model, bed, dtype, lengths, together=True, chunk=256):
         player = compare(model, cache, trace, script, dtype, disturb=bed.disturb, chunk=chunk)
     assert bed.disturbed == 3
     assert bed.evictions() > 0 or not bed.is_small or bed.how
+    assert bed.tokens_from_below() > 0 or not bed.has_tiers
     print(f"of {len(player.errors)} logits the farthest off is {max(player.errors):.5f}")
     return player
 
@@ -118,7 +126,7 @@ def test_tiny_long(models, bed, name, dtype):
     play(models(name), bed("plain"), dtype, (8000, 1, 3000), chunk=512)
 
 
-@pytest.mark.parametrize("regime", ("plain", "evicted", "disk", "killed"))
+@pytest.mark.parametrize("regime", ("plain", "evicted", "disk", "killed", "disk, killed"))
 @pytest.mark.parametrize("name", REAL)
 def test_real(models, bed, name, regime):
     model = models(name)
@@ -141,6 +149,7 @@ def test_real_everything(models, bed, name, dtype, regime):
 
 @pytest.mark.long
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lengths", ((2000, 1), (8000, 1, 2000)))
 @pytest.mark.parametrize("name", REAL)
-def test_real_long(models, bed, name, dtype):
-    play(models(name), bed("plain", "2GiB"), dtype, (8000, 1, 2000), chunk=512)
+def test_real_long(models, bed, name, lengths, dtype):
+    play(models(name), bed("plain", roomy="2GiB"), dtype, lengths, chunk=512)

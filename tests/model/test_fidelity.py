@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from engine import packages, tiny
+from engine import tiny
 from engine.dense import LocalCache
 from fidelity import __main__ as harness
 from fidelity import measure
@@ -79,12 +79,13 @@ def test_unknown_plans_are_refused(book):
         harness.main(["--model", "tiny-llama", "--text", book, "--plans", "f32,f8"])
 
 
-# Two windows of alice29.txt. SmolLM2: a run in double precision (19.513281). Gemma: this engine, whose
-# logits are llama.cpp's within 0.03 (test_llama.py, also beyond its window).
+# Two windows of alice29.txt from its first chapter on. Gemma: another engine's 17.0242, ours is
+# 17.02422. SmolLM2: a run in double precision, 19.491611. Both: the losses are llama.cpp's, one by one
+# (test_llama.py).
 @pytest.mark.long
-@pytest.mark.parametrize("name, wanted", [("smollm2", 19.5133), ("gemma", 17.1796)])
+@pytest.mark.parametrize("name, wanted", [("smollm2", 19.4916), ("gemma", 17.0242)])
 def test_perplexity_of_real_models(models, name, wanted):
     model = models(name)
-    texts = measure.windows(model, packages.text("alice29.txt"), 2)
+    texts = measure.windows(model, measure.book("alice29.txt"), 2)
     found = measure.read_text(model, LocalCache(model), texts)
-    assert math.isclose(found.perplexity, wanted, abs_tol=2e-3)
+    assert math.isclose(found.perplexity, wanted, abs_tol=5e-4)

@@ -9,6 +9,7 @@ import pytest
 from engine import gguf_file, packages
 from engine.dense import LocalCache
 from engine.engine import Engine
+from fidelity import measure
 
 llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not built")
 gguf = pytest.importorskip("gguf")
@@ -66,15 +67,22 @@ def test_special_tokens_in_a_text_are_text(both):
     assert model.tokeniser.encode(text) == llama.tokenize(text.encode(), False, False)
 
 
-def test_same_logits_beyond_the_window(both):
+def test_same_losses_and_beyond_the_window(both):
+    """Of a text that is longer than Gemma's window, what fidelity's perplexity is made of."""
     model, llama = both
     tokens = model.tokeniser.text(packages.text("alice29.txt"))[:900]
-    engine = Engine(model, LocalCache(model))
-    sequence = engine.add(tokens, max_new=0)
-    engine.run(sequence)
+    reading = measure.read_text(model, LocalCache(model), [tokens])
     llama.reset()
     llama.eval(tokens)
-    assert np.abs(sequence.logits - llama.scores[len(tokens) - 1]).max() < BOUND[model.name]
+    assert np.abs(reading.logits[-1] - llama.scores[len(tokens) - 1]).max() < BOUND[model.name]
+    losses = [loss_of(row, wanted) for row, wanted in zip(llama.scores, tokens[1:])]
+    assert np.abs(np.array(losses) - reading.losses).max() < BOUND[model.name]
+    assert abs(np.exp(np.mean(losses)) - reading.perplexity) < 1e-2
+
+
+def loss_of(logits, wanted):
+    logits = np.array(logits, np.float64) - np.max(logits)
+    return np.log(np.exp(logits).sum()) - logits[wanted]
 
 
 def test_same_logits_and_the_same_tokens(both):
