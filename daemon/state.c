@@ -571,6 +571,7 @@ void state_reap(struct server *server)
 {
     struct state *state = &server->state;
     enum state_name name;
+    bool has_failed = false;
     int err;
 
     while (state_writer_reap(state->writer, &name, &err)) {
@@ -580,6 +581,7 @@ void state_reap(struct server *server)
             if (!err)
                 state->num_durable_models = state->num_written_models;
         }
+        has_failed |= err != 0;
         if (err) {
             state->num_failures++;
             log_event(LOG_ERROR, "state_unwritten", log_text("file", state_names[name]),
@@ -590,5 +592,6 @@ void state_reap(struct server *server)
         else
             state->is_dirty[name] |= err != 0;
     }
-    state_tick(server);
+    if (!has_failed) /* else in a second: a full file system is not asked without end */
+        state_tick(server);
 }

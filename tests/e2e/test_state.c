@@ -215,6 +215,12 @@ static void a_clear_that_cannot_be_kept_is_refused(void **state)
     assert_int_equal(hit_tokens(*state, NULL, false), 64);
     assert_int_equal(last_epoch(*state), before);
     assert_int_equal(ask(*state, &create), KVPOOL_FAILED);
+    const struct kvpool_request quota = {
+        .verb = KVPOOL_SET_QUOTA, .domain = "commons", .quota = {.weight = 2}};
+    assert_int_equal(ask(*state, &quota), 0); /* it is written behind */
+    uint64_t tries = stat_read(*state, "state_writes");
+    (void)usleep(1500000);
+    assert_in_range(stat_read(*state, "state_writes") - tries, 0, 4); /* not without end */
     assert_null(strstr(list(*state, "domains"), "lost"));
     assert_int_equal(rmdir(epochs), 0);
     assert_int_equal(rmdir(domains), 0);
