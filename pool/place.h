@@ -45,8 +45,8 @@ static inline void evictable_restore(struct pool *pool, struct arena *arena, uin
     slot->is_evictable = 1;
     arena->num_evictable++;
     arena->num_passed += slot->is_passed;
-    if (!slot->is_passed && arena->demote_next == slot->link.next)
-        arena->demote_next = id; /* all before it were looked at: so it was this one */
+    if (arena->demote_next == slot->link.next)
+        arena->demote_next = id; /* it was this one, or is before it and passed again */
 }
 
 /* The slot, taken, is the block's in its tier; absent. */

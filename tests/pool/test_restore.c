@@ -94,6 +94,31 @@ static void what_was_on_the_device_is_hit_at_once(void **state)
     assert_true(places[2].generation > 42); /* no generation is given twice */
 }
 
+/*
+ * Block 1 was looked at for a copy below; then block 0 was restored before it in the order, and not
+ * yet. An allocation that hits both and is refused puts them back: block 0 is still to be looked
+ * at.
+ */
+static void a_refusal_leaves_what_is_to_be_stored(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_int_equal(restore_granule(f, POOL_TIER_DEVICE, 1), 0);
+    assert_int_equal(restore(f, POOL_TIER_DEVICE, 1, 2), 0);
+    assert_int_equal(restore_end(f, POOL_TIER_DEVICE, 1), 0);
+    must_alloc(f, 8, 3, 8); /* two pages are left: less than 4 */
+    advance(f);
+    assert_int_equal(copies_done(f, 0), 1);
+    assert_int_equal(restore_granule(f, POOL_TIER_DEVICE, 3), 0);
+    assert_int_equal(restore(f, POOL_TIER_DEVICE, 0, 4), 0);
+    assert_int_equal(restore_end(f, POOL_TIER_DEVICE, 3), 0);
+    assert_int_equal(alloc(f, .id = 1, .seed = 1, .count = 16), POOL_NO_BLOCKS);
+    pool_check(f->pool);
+    advance(f);
+    assert_int_equal(copies_done(f, 1), 1);
+    assert_int_equal(tier_stats(f, POOL_TIER_HOST).stores_done, 2);
+}
+
 static void what_was_on_disk_is_promoted(void **state)
 {
     struct fixture *f = *state;
@@ -279,6 +304,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         restore_test(what_was_on_the_device_is_hit_at_once),
+        restore_test(a_refusal_leaves_what_is_to_be_stored),
         restore_test(what_was_on_disk_is_promoted),
         restore_test(places_of_one_key_become_one_block),
         restore_test(a_second_place_in_one_tier_is_refused),
