@@ -9,3 +9,5 @@ import os
 
 # With more threads OpenBLAS spins against the daemon and other engines: 5 to 10 times slower.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+MODELS = ("smollm2", "gemma", "tiny-llama", "tiny-gemma3")  # of --model: two real, two made up

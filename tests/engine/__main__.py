@@ -4,6 +4,15 @@ import argparse
 import importlib
 import sys
 
+from . import MODELS
+
+
+def port(text):
+    """Of TCP: argparse says what is wrong with another one."""
+    if not 0 <= int(text) <= 65535:
+        raise ValueError
+    return int(text)
+
 
 def arguments():
     parser = argparse.ArgumentParser(prog="python3 -m engine", description=__doc__)
@@ -11,8 +20,7 @@ def arguments():
 
     def command(name, text):
         found = commands.add_parser(name, help=text, description=text)
-        found.add_argument("--model", default="smollm2",
-                           help="smollm2, gemma, tiny-llama or tiny-gemma3")
+        found.add_argument("--model", default="smollm2", choices=MODELS)
         found.add_argument("--dtype", default="f32", choices=("f32", "f16", "bf16"),
                            help="of K and V in the pool")
         return found
@@ -27,7 +35,7 @@ def arguments():
     job.add_argument("--plot", metavar="FILE", help="saves a picture (.png, .svg, .pdf)")
     connection(command("chat", "A chat in this terminal; a second one shares its beginning."))
     serve = connection(command("serve", "An OpenAI-style server on 127.0.0.1."))
-    serve.add_argument("--port", type=int, default=8000, help="0: any free one")
+    serve.add_argument("--port", type=port, default=8000, help="0: any free one")
     connection(command("worker", "An engine that is told what to do by lines of JSON."))
     return parser.parse_args()
 

@@ -13,7 +13,7 @@ import secrets
 import sys
 import time
 
-from engine import packages
+from engine import MODELS, packages
 from engine.cache import staging_bytes
 from engine.daemon import Daemon
 from engine.dense import LocalCache
@@ -34,7 +34,7 @@ COLUMNS = {  # key: (head, form)
 def arguments(words=None):
     parser = argparse.ArgumentParser(prog="python3 -m fidelity", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="smollm2", help="smollm2, gemma, tiny-llama, tiny-gemma3")
+    parser.add_argument("--model", default="smollm2", choices=MODELS)
     parser.add_argument("--plans", default=",".join(PLANS), help=f"of {', '.join(PLANS)}")
     parser.add_argument("--text", default="alice29.txt",
                         help=f"{', '.join(measure.BOOKS)}, or a file")

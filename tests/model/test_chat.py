@@ -46,6 +46,14 @@ def test_nobody_there(tmp_path):
     assert done.returncode == 1 and "kvpoold" in done.stdout
 
 
+def test_wrong_words():
+    for words, wrong in ((("chat", "--local", "--model", "foo"), "invalid choice: 'foo'"),
+                         (("serve", "--local", "--port", "99999"), "invalid port value: '99999'")):
+        done = start(*words)
+        assert done.returncode == 2
+        assert wrong in done.stdout
+
+
 def test_no_package_to_be_had(tmp_path):
     """Then a tiny random model takes the place, and says so."""
     env = {"KVPOOL_MODELS": str(tmp_path), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
