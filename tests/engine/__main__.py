@@ -22,7 +22,7 @@ def arguments():
         found = commands.add_parser(name, help=text, description=text)
         found.add_argument("--model", default="smollm2", choices=MODELS)
         found.add_argument("--dtype", default="f32", choices=("f32", "f16", "bf16"),
-                           help="of K and V in the pool")
+                           help="of K and V")
         return found
 
     def connection(found):

@@ -11,10 +11,9 @@ import kvpool
 
 from . import facts, packages
 from .cache import Gone, NoRoom
-from .dense import LocalCache
 from .engine import Engine
-from .model import load
-from .worker import connect
+from .model import load_or_make
+from .worker import cache_of
 
 CHUNK = 64  # small, so that the bar moves
 
@@ -73,15 +72,9 @@ def answer(engine, sequence):
 
 
 def main(arguments):
+    model = load_or_make(arguments.model)
     try:
-        model = load(arguments.model)
-    except packages.Unavailable as why:
-        print(f"{why}\nA tiny random model instead: it says nothing sensible.")
-        model = load("tiny-llama")
-    try:
-        cache = (LocalCache(model) if arguments.local else
-                 connect(model, arguments.dir, arguments.token, arguments.dtype, patience=5))
-        talk(Engine(model, cache, chunk=CHUNK))
+        talk(Engine(model, cache_of(model, arguments, patience=5), chunk=CHUNK))
     except kvpool.KvpoolError as error:
         raise SystemExit(f"chat: {error}") from None
     except KeyboardInterrupt:

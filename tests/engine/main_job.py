@@ -14,9 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import facts, packages
+from . import facts
 from .daemon import Daemon, known_settings, take_all
-from .model import load
+from .model import load_or_make
 
 TESTS = Path(__file__).resolve().parents[1]
 OURS, OTHER, FILLER = "harbour", "rival", "crowd"  # tenants
@@ -73,7 +73,8 @@ class Job:
 
     def dense(self):
         """The same questions to a dense cache, all at once; it shares nothing with anybody."""
-        process = Process("dense", ["--model", self.arguments.model, "--local"])
+        process = Process("dense", ["--model", self.arguments.model, "--local",
+                                    "--dtype", self.arguments.dtype])
         self.children.append(process)
         process.answer()
         return process
@@ -225,13 +226,8 @@ def plot(job, path):
 
 
 def main(arguments):
-    try:
-        model = load(arguments.model)
-    except packages.Unavailable as why:
-        family = "gemma3" if arguments.model == "gemma" else "llama"
-        print(f"{why}\nInstead, a tiny random model made from a seed: its answers mean nothing.")
-        arguments.model = f"tiny-{family}"
-        model = load(arguments.model)
+    model = load_or_make(arguments.model)
+    arguments.model = model.name  # of all engines
     with tempfile.TemporaryDirectory(prefix="kvpool-disk-") as disk:
         tier = {"disk_directory": disk, "disk_max_bytes": "1GiB", "disk_granule_bytes": "8MiB",
                 "store_default": "all"}

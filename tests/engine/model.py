@@ -4,6 +4,7 @@ What differs is one table. forward() is the whole model: it has no cache, and as
 for the attention of each layer.
 """
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -141,3 +142,13 @@ def load(name, precision=np.float32):
     metadata, weights = gguf_file.load(packages.model_directory(name))
     return Model(name, packages.MODELS[name].sha256, metadata, weights, precision)
 
+
+
+def load_or_make(name):
+    """load(), or where its packages cannot be had a tiny model that was made up; says so."""
+    try:
+        return load(name)
+    except packages.Unavailable as why:
+        print(f"{why}\nInstead, a tiny random model made from a seed: its answers mean nothing.",
+              file=sys.stderr, flush=True)
+        return load(packages.MODELS[name].stand_in)

@@ -23,10 +23,9 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
 from .cache import NoRoom
-from .dense import LocalCache
 from .engine import Engine
-from .model import load
-from .worker import connect
+from .model import load_or_make
+from .worker import cache_of
 
 
 class Refused(Exception):
@@ -284,9 +283,8 @@ def usage_of(request):
 
 
 def main(arguments):
-    model = load(arguments.model)
-    cache = (LocalCache(model) if arguments.local else
-             connect(model, arguments.dir, arguments.token, arguments.dtype))
+    model = load_or_make(arguments.model)
+    cache = cache_of(model, arguments)
     listening = socket.create_server(("127.0.0.1", arguments.port))
     print(f"http://127.0.0.1:{listening.getsockname()[1]}/v1 answers as {model.name}", flush=True)
     config = uvicorn.Config(Server(Engine(model, cache)).app, log_level="warning")

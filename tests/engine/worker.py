@@ -18,14 +18,17 @@ from . import facts
 from .cache import DaemonCache, staging_bytes
 from .dense import LocalCache
 from .engine import Engine
-from .model import load
+from .model import load_or_make
 
 
-def connect(model, directory, token, dtype="f32", patience=30):
-    """@patience: seconds to wait for a daemon that is not there, or not there again."""
-    pool = kvpool.Pool(directory=directory, token=token, staging_bytes=staging_bytes(model),
-                       connect_timeout=patience)
-    return DaemonCache(model, pool, dtype)
+def cache_of(model, arguments, patience=30):
+    """What a command's arguments ask for; with --local a dense cache of the same type. @patience:
+    seconds to wait for a daemon that is not there, or not there again."""
+    if arguments.local:
+        return LocalCache(model, arguments.dtype)
+    pool = kvpool.Pool(directory=arguments.dir, token=arguments.token,
+                       staging_bytes=staging_bytes(model), connect_timeout=patience)
+    return DaemonCache(model, pool, arguments.dtype)
 
 
 class Worker:
@@ -78,8 +81,7 @@ def serve_lines(worker):
 
 
 def main(arguments):
-    model = load(arguments.model)
-    cache = (LocalCache(model) if arguments.local else
-             connect(model, arguments.dir, arguments.token, arguments.dtype))
+    model = load_or_make(arguments.model)
+    cache = cache_of(model, arguments)
     print(json.dumps({"ok": "ready"}), flush=True)
     serve_lines(Worker(model, cache))

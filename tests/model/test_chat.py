@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from engine.daemon import Daemon
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -54,13 +56,20 @@ def test_wrong_words():
         assert wrong in done.stdout
 
 
-def test_no_package_to_be_had(tmp_path):
-    """Then a tiny random model takes the place, and says so."""
+@pytest.mark.parametrize("words, said", [
+    (("chat", "--local"), "tokens reused"),
+    (("worker", "--local", "--model", "gemma"), "ready"),
+    (("job",), "differ from the dense cache"),
+])
+def test_no_package_to_be_had(tmp_path, words, said):
+    """Then a tiny random model takes the place, and that is said."""
     env = {"KVPOOL_MODELS": str(tmp_path), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
-    done = subprocess.run([sys.executable, "-m", "engine", "chat", "--local"], cwd=TESTS, text=True,
-                          input="Who?\n", stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          env={**os.environ, **env, "PYTHONPATH": str(TESTS)}, check=False)
+    done = subprocess.run([sys.executable, "-m", "engine", *words], cwd=TESTS, text=True,
+                          input="Who?\n" if words[0] == "chat" else "", stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, check=False,
+                          env={**os.environ, **env, "PYTHONPATH": str(TESTS)})
     assert done.returncode == 0 and "tiny random model" in done.stdout, done.stdout
+    assert said in done.stdout
 
 
 def test_a_worker_says_what_went_wrong():
