@@ -1,4 +1,5 @@
-"""Answers over the daemon are those of a dense cache, token for token, whatever happens in between."""
+"""Answers over the daemon are those of a dense cache of the same type, token for token, whatever happens
+in between."""
 
 import functools
 import signal
@@ -85,13 +86,13 @@ def bed(request, tmp_path):
 
 
 @functools.cache
-def dense(model, lengths, together, chunk):
+def dense(model, dtype, lengths, together):
     script = functools.partial(everything, lengths=lengths, together=together)
-    return script, trace_of(model, script, chunk=chunk)
+    return script, trace_of(model, script, dtype, chunk=256)
 
 
 def play(model, bed, dtype, lengths, together=True, chunk=256):
-    script, trace = dense(model, lengths, together, 256)
+    script, trace = dense(model, dtype, lengths, together)
     with bed.daemon.pool(staging_bytes=staging_bytes(model)) as pool:
         cache = DaemonCache(model, pool, dtype)
         player = compare(model, cache, trace, script, dtype, disturb=bed.disturb, chunk=chunk)
@@ -109,8 +110,6 @@ def test_tiny(models, bed, name, dtype, regime):
     model = models(name)
     player = play(model, bed(regime, "2MiB"), dtype, LENGTHS)
     assert len(player.errors) > 100
-    if dtype != "f32":
-        assert max(player.errors) > 1e-4  # it did go through 16 bits
 
 
 @pytest.mark.parametrize("together", (True, False))

@@ -79,6 +79,21 @@ def test_unknown_plans_are_refused(book):
         harness.main(["--model", "tiny-llama", "--text", book, "--plans", "f32,f8"])
 
 
+@pytest.mark.parametrize("name", ("smollm2", "gemma"))
+def test_what_16_bits_cost_real_models(models, tmp_path, name):
+    """Beside a dense cache of 32 bits, over the first page of Alice."""
+    models(name)
+    out = tmp_path / "out.json"
+    assert harness.main(["--model", name, "--windows", "1", "--window-tokens", "400", "--needles", "0",
+                         "--json", str(out)]) == 0
+    rows = {row["name"]: row for row in json.loads(out.read_text())["rows"]}
+    dense = rows["dense"]["perplexity"]
+    for plan, agreement, perplexity in (("f32", 1, 1e-5), ("f16", 0.98, 1e-3), ("bf16", 0.95, 1e-2)):
+        assert rows[plan]["agreement"] >= agreement
+        assert math.isclose(rows[plan]["perplexity"], dense, rel_tol=perplexity)
+        assert (rows[plan]["perplexity"] != dense) or plan == "f32"  # it did go through 16 bits
+
+
 # Two windows of alice29.txt from its first chapter on. Gemma: another engine's 17.0242, ours is
 # 17.02422. SmolLM2: a run in double precision, 19.491611. Both: the losses are llama.cpp's, one by one
 # (test_llama.py).
