@@ -4,7 +4,6 @@ First over a dense cache of the same type, which writes down each token and its 
 daemon, which is told the same tokens and must have chosen them itself, with logits within a bound.
 """
 
-import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -81,13 +80,20 @@ class Player:
 
 
 def drawing(model):
-    """A function that draws so many tokens: from a book, or for a tiny model any. (What is no text
-    makes a real model's logits less exact: 16 bits of K and V then cost thrice as much.)"""
+    """A function that draws so many tokens: whole paragraphs of a book, of which the last one is cut, or
+    for a tiny model any. (What is no text makes a real model's logits less exact: 16 bits of K and V
+    then cost thrice as much.)"""
     if model.name.startswith("tiny"):
         rng = np.random.default_rng(3)
         return lambda length: rng.integers(3, len(model.embedding), length).tolist()
-    book = iter(model.tokeniser.encode(packages.text("alice29.txt")))
-    return lambda length: list(itertools.islice(book, length))
+    book = iter(packages.text("alice29.txt").split("\n\n"))
+
+    def draw(length):
+        tokens = []
+        while len(tokens) < length:
+            tokens += model.tokeniser.encode("\n\n" + next(book))
+        return tokens[:length]
+    return draw
 
 
 def everything(player, lengths, count=6, together=True):
