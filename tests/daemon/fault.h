@@ -35,6 +35,14 @@ static inline bool is_this_one(void)
         return is_this_one() ? (failure) : __real_##name arguments;                                \
     }
 
+/* As an argument of a wrapped write: each second call takes only some of it. */
+static inline size_t some_of(size_t num_bytes)
+{
+    static unsigned count;
+
+    return num_bytes > 8 && count++ % 2 == 0 ? num_bytes / 2 : num_bytes;
+}
+
 static inline size_t count_entries(const char *path)
 {
     size_t count = 0;
