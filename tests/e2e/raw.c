@@ -245,6 +245,18 @@ Kvpool__Wire__RegisterModel raw_small_model(void)
     return model;
 }
 
+Kvpool__Wire__RegisterModel raw_opaque_model(void)
+{
+    Kvpool__Wire__RegisterModel model = KVPOOL__WIRE__REGISTER_MODEL__INIT;
+
+    model.name = "opaque";
+    model.weights_revision = "1";
+    model.block_tokens = 1;
+    model.layout_name = "bytes";
+    model.opaque_block_bytes = 256;
+    return model;
+}
+
 uint32_t raw_register(struct raw *raw, Kvpool__Wire__RegisterModel *model)
 {
     raw_request request = KVPOOL__WIRE__REQUEST__INIT, *list[] = {&request};
