@@ -20,21 +20,6 @@
 
 enum { Q_HEADS = 4, KV_HEADS = 2, DIM = 16, LAYERS = 2, PROMPT = 40, SCRIBBLE_MS = 3000 };
 
-static struct daemon daemon_;
-
-static int start(void **state)
-{
-    daemon_start(&daemon_, "pool-bytes: 16MiB\n");
-    *state = &daemon_;
-    return 0;
-}
-
-static int finish(void **state)
-{
-    daemon_finish(*state);
-    return 0;
-}
-
 /* ---- an engine whose answers are known ------------------------------------------------------ */
 
 struct engine {
@@ -337,7 +322,7 @@ static void a_punched_arena_harms_only_its_tenant(void **state)
     arena_is_pulled_away(*state, false);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, finish)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, daemon_setup, daemon_teardown)
 
 int main(void)
 {
