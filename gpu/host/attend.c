@@ -318,8 +318,20 @@ static int64_t run_begin(struct gpu_step_plan *plan, const struct gpu_attend_lay
     return (int64_t)(plan->cost_ns + write_ns);
 }
 
-static int run_inline(struct gpu_step_plan *plan)
+enum { FOR_WORKERS = 1 };
+
+/* Takes @layer, and runs it here unless workers are quicker: FOR_WORKERS, and nothing has run. */
+static int run_if_small(struct gpu_step_plan *plan, const struct gpu_attend_layer *layer)
 {
+    const struct gpu_attention *attention = plan->attention;
+
+    if (plan->num_rows == 0)
+        return plan->run.is_queued ? -EBUSY : 0;
+    int64_t cost_ns = run_begin(plan, layer);
+    if (cost_ns < 0)
+        return (int)cost_ns;
+    if (attention->workers && (uint64_t)cost_ns >= attention->inline_ns)
+        return FOR_WORKERS;
     for (uint32_t part = 0; part < plan->job.num_parts; part++)
         run_part(&plan->job, part);
     return plan->run.err;
@@ -328,20 +340,14 @@ static int run_inline(struct gpu_step_plan *plan)
 int gpu_attend(struct gpu_step_plan *plan, const struct gpu_attend_layer *layer,
                gpu_attend_done *done, void *cookie)
 {
-    struct gpu_attention *attention = plan->attention;
-
-    if (plan->num_rows == 0)
-        return plan->run.is_queued ? -EBUSY : 0;
-    int64_t cost_ns = run_begin(plan, layer);
-    if (cost_ns < 0)
-        return (int)cost_ns;
-    if (!attention->workers || (uint64_t)cost_ns < attention->inline_ns)
-        return run_inline(plan);
+    int answer = run_if_small(plan, layer);
+    if (answer != FOR_WORKERS)
+        return answer;
 
     plan->run.done = done;
     plan->run.cookie = cookie;
     plan->run.is_queued = true;
-    int err = gpu_workers_submit(attention->workers, &plan->job);
+    int err = gpu_workers_submit(plan->attention->workers, &plan->job);
     if (err) {
         plan->run.is_queued = false;
         return err;
@@ -351,16 +357,11 @@ int gpu_attend(struct gpu_step_plan *plan, const struct gpu_attend_layer *layer,
 
 int gpu_attend_now(struct gpu_step_plan *plan, const struct gpu_attend_layer *layer)
 {
-    struct gpu_attention *attention = plan->attention;
+    int answer = run_if_small(plan, layer);
+    if (answer != FOR_WORKERS)
+        return answer;
 
-    if (plan->num_rows == 0)
-        return plan->run.is_queued ? -EBUSY : 0;
-    int64_t cost_ns = run_begin(plan, layer);
-    if (cost_ns < 0)
-        return (int)cost_ns;
-    if (!attention->workers || (uint64_t)cost_ns < attention->inline_ns)
-        return run_inline(plan);
-    gpu_workers_run(attention->workers, &plan->job);
+    gpu_workers_run(plan->attention->workers, &plan->job);
     return plan->run.err;
 }
 

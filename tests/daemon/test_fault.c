@@ -10,12 +10,11 @@
 #include "daemon/listen.h"
 #include "daemon/stats.h"
 #include "daemon/token.h"
+#include "tests/daemon/fault.h"
 #include "tests/daemon/files.h"
 #include "tests/daemon/port.h"
 #include "tests/daemon/small_pool.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -23,27 +22,8 @@
 #include <sys/socket.h>
 #include <zmq.h>
 
-static int calls_left; /* the call that takes it to 0 fails; 0: none does */
-static int failed_errno;
-
-static bool is_this_one(void)
-{
-    if (calls_left == 0 || --calls_left > 0)
-        return false;
-    errno = failed_errno;
-    return true;
-}
-
 /* ---- calls that can be made to fail (the linker's --wrap) -------------------------------------
  */
-
-#define WRAP(result, failure, name, parameters, arguments)                                         \
-    result __real_##name parameters;                                                               \
-    result __wrap_##name parameters;                                                               \
-    result __wrap_##name parameters                                                                \
-    {                                                                                              \
-        return is_this_one() ? (failure) : __real_##name arguments;                                \
-    }
 
 WRAP(void *, NULL, calloc, (size_t count, size_t size), (count, size))
 WRAP(char *, NULL, strdup, (const char *text), (text))
@@ -74,30 +54,6 @@ static struct small_pool small;
 static struct stats *stats;
 static void *context;
 static uint16_t port;
-
-static size_t count_descriptors(void)
-{
-    size_t count = 0;
-
-    DIR *folder = opendir("/proc/self/fd");
-    assert_non_null(folder);
-    while (readdir(folder))
-        count++;
-    assert_int_equal(closedir(folder), 0);
-    return count;
-}
-
-static size_t count_files(void)
-{
-    size_t count = 0;
-
-    DIR *folder = opendir(directory.path);
-    assert_non_null(folder);
-    while (readdir(folder))
-        count++;
-    assert_int_equal(closedir(folder), 0);
-    return count;
-}
 
 static int try_config(void)
 {
@@ -195,21 +151,21 @@ static size_t count_descriptors_at_rest(size_t expected)
 static void fail_each_call(int (*try)(void), int error, int least)
 {
     int number = 0, result;
-    size_t num_files = count_files();
+    size_t num_files = count_entries(directory.path);
 
     calls_left = 0;
     assert_int_equal(try(), 0); /* also: what starts on first use has started */
     usleep(100000);
     size_t num_descriptors = count_descriptors();
     do {
-        calls_left = ++number;
         failed_errno = error;
+        calls_left = ++number;
         result = try();
         if (calls_left > 0)
             break;
         if (result >= 0)
             fail_msg("call %d failed, and the answer is %d", number, result);
-        assert_int_equal(count_files(), num_files);
+        assert_int_equal(count_entries(directory.path), num_files);
     } while (number < 1000);
     calls_left = 0;
     assert_int_equal(result, 0);

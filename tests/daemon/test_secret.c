@@ -3,9 +3,8 @@
  * fails: N = 1, 2, 3 ... until it succeeds.
  */
 #include "daemon/secret.h"
-#include "tests/support/test.h"
+#include "tests/daemon/fault.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,40 +12,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int calls_left; /* the call that takes it to 0 fails; 0: none does */
-
-static bool is_this_one(void)
-{
-    if (calls_left == 0 || --calls_left > 0)
-        return false;
-    errno = ENOSPC;
-    return true;
-}
-
-#define WRAP(result, name, parameters, arguments)                                                  \
-    result __real_##name parameters;                                                               \
-    result __wrap_##name parameters;                                                               \
-    result __wrap_##name parameters                                                                \
-    {                                                                                              \
-        return is_this_one() ? -1 : __real_##name arguments;                                       \
-    }
-WRAP(int, fsync, (int fd), (fd))
-WRAP(int, renameat, (int from, const char *old, int to, const char *new), (from, old, to, new))
-WRAP(int, mkdir, (const char *path, mode_t mode), (path, mode))
-WRAP(ssize_t, getrandom, (void *to, size_t num_bytes, unsigned flags), (to, num_bytes, flags))
-WRAP(ssize_t, read, (int fd, void *to, size_t num_bytes), (fd, to, num_bytes))
-
-/* Every second call takes only some of it. */
-ssize_t __real_write(int fd, const void *bytes, size_t num_bytes);
-ssize_t __wrap_write(int fd, const void *bytes, size_t num_bytes);
-ssize_t __wrap_write(int fd, const void *bytes, size_t num_bytes)
-{
-    static unsigned count;
-
-    if (is_this_one())
-        return -1;
-    return __real_write(fd, bytes, num_bytes > 8 && count++ % 2 == 0 ? num_bytes / 2 : num_bytes);
-}
+WRAP(int, -1, fsync, (int fd), (fd))
+WRAP(int, -1, renameat, (int from, const char *old, int to, const char *new), (from, old, to, new))
+WRAP(int, -1, mkdir, (const char *path, mode_t mode), (path, mode))
+WRAP(ssize_t, -1, getrandom, (void *to, size_t num_bytes, unsigned flags), (to, num_bytes, flags))
+WRAP(ssize_t, -1, read, (int fd, void *to, size_t num_bytes), (fd, to, num_bytes))
+WRAP(ssize_t, -1, write, (int fd, const void *bytes, size_t num_bytes),
+     (fd, bytes, some_of(num_bytes)))
 
 static char directory[64];
 
@@ -62,6 +34,7 @@ static int make(void **state)
 {
     (void)state;
     calls_left = 0;
+    failed_errno = ENOSPC;
     (void)snprintf(directory, sizeof(directory), "/tmp/kvpool-secret-XXXXXX");
     return mkdtemp(directory) ? 0 : -1;
 }

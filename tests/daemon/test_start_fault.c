@@ -8,14 +8,11 @@
 #include "daemon/config.h"
 #include "daemon/log.h"
 #include "daemon/server.h"
-#include "tests/support/test.h"
+#include "tests/daemon/fault.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -32,27 +29,7 @@ enum { STEP = 5 }; /* a start takes ten times as long */
 enum { STEP = 1 };
 #endif
 
-static _Atomic int calls_left; /* the call that takes it to 0 fails; 0 and less: none does */
-static _Atomic bool has_failed;
-
-static bool is_this_one(void)
-{
-    if (atomic_load(&calls_left) <= 0 || atomic_fetch_sub(&calls_left, 1) != 1)
-        return false;
-    atomic_store(&has_failed, true);
-    errno = ENOMEM;
-    return true;
-}
-
 /* ---- calls that can be made to fail (the linker's --wrap) ----------------------------------- */
-
-#define WRAP(result, failure, name, parameters, arguments)                                         \
-    result __real_##name parameters;                                                               \
-    result __wrap_##name parameters;                                                               \
-    result __wrap_##name parameters                                                                \
-    {                                                                                              \
-        return is_this_one() ? (failure) : __real_##name arguments;                                \
-    }
 
 WRAP(void *, NULL, calloc, (size_t count, size_t size), (count, size))
 WRAP(void *, NULL, malloc, (size_t size), (size))
@@ -114,17 +91,7 @@ static int teardown(void **state)
     return nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-static int count_descriptors(void)
-{
-    DIR *open_now = opendir("/proc/self/fd");
-    int count = 0;
-
-    assert_non_null(open_now);
-    while (readdir(open_now))
-        count++;
-    (void)closedir(open_now);
-    return count;
-}
+static bool has_failed; /* in the last start a call */
 
 /* Whether it came up; @number: of the call that fails, 0: none does. */
 static bool start(int number)
@@ -134,10 +101,10 @@ static bool start(int number)
     struct server *server = NULL;
 
     assert_int_equal(config_load(path, &config, &error), 0);
-    atomic_store(&has_failed, false);
-    atomic_store(&calls_left, number);
+    failed_errno = ENOMEM;
+    calls_left = number;
     int err = server_create(config, path, &server);
-    atomic_store(&calls_left, 0);
+    has_failed = atomic_exchange(&calls_left, 0) == 0 && number > 0;
     if (!err)
         server_destroy(server);
     config_destroy(config);
@@ -146,17 +113,17 @@ static bool start(int number)
 
 static void every_call_may_fail(const char *what)
 {
-    int number = 0, num_refused = 0, descriptors;
+    int number = 0, num_refused = 0;
 
     assert_true(start(0)); /* what is made once in a process */
-    descriptors = count_descriptors();
+    size_t before = count_descriptors();
     do {
         number += STEP;
         num_refused += !start(number);
-        if (count_descriptors() != descriptors)
-            fail_msg("%s: call %d left %d descriptors", what, number,
-                     count_descriptors() - descriptors);
-    } while (atomic_load(&has_failed));
+        size_t after = count_descriptors();
+        if (after != before)
+            fail_msg("%s: after call %d %zu descriptors, not %zu", what, number, after, before);
+    } while (has_failed);
     print_message("%s: %d calls, of which %d stop it\n", what, number - STEP, num_refused);
     assert_in_range(num_refused, 50, number - 1);
     assert_true(start(0)); /* nothing is broken for good */

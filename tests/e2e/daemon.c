@@ -147,6 +147,21 @@ void daemon_finish(struct daemon *daemon)
     (void)nftw(daemon->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
+int daemon_setup(void **state)
+{
+    static struct daemon daemon;
+
+    daemon_start(&daemon, "pool-bytes: 16MiB\n");
+    *state = &daemon;
+    return 0;
+}
+
+int daemon_teardown(void **state)
+{
+    daemon_finish(*state);
+    return 0;
+}
+
 struct kvpool *engine_connect(const struct daemon *daemon, const char *token, uint32_t flags)
 {
     char dir[128], message[KVPOOL_MAX_MESSAGE] = "";

@@ -29,6 +29,10 @@ int daemon_stop(struct daemon *daemon, int signal);
 /* Stops it if it runs, and removes the directory. */
 void daemon_finish(struct daemon *daemon);
 
+/* For cmocka: *state is a daemon with a pool of 16 MiB; the second finishes whichever it is. */
+int daemon_setup(void **state);
+int daemon_teardown(void **state);
+
 /* As tenant `a` (this user), or by a token. */
 struct kvpool *engine_connect(const struct daemon *daemon, const char *token, uint32_t flags);
 struct kvpool *operator_connect(const struct daemon *daemon);

@@ -231,6 +231,32 @@ uint32_t raw_call(struct raw *raw, raw_request *request)
     return status;
 }
 
+Kvpool__Wire__RegisterModel raw_small_model(void)
+{
+    Kvpool__Wire__RegisterModel model = KVPOOL__WIRE__REGISTER_MODEL__INIT;
+
+    model.name = "small";
+    model.weights_revision = "1";
+    model.num_layers = 2;
+    model.num_q_heads = 4;
+    model.num_kv_heads = 2;
+    model.k_head_dim = model.v_head_dim = 16;
+    model.dtype = WIRE_F32;
+    return model;
+}
+
+Kvpool__Wire__RegisterModel raw_opaque_model(void)
+{
+    Kvpool__Wire__RegisterModel model = KVPOOL__WIRE__REGISTER_MODEL__INIT;
+
+    model.name = "opaque";
+    model.weights_revision = "1";
+    model.block_tokens = 1;
+    model.layout_name = "bytes";
+    model.opaque_block_bytes = 256;
+    return model;
+}
+
 uint32_t raw_register(struct raw *raw, Kvpool__Wire__RegisterModel *model)
 {
     raw_request request = KVPOOL__WIRE__REQUEST__INIT, *list[] = {&request};
@@ -241,6 +267,8 @@ uint32_t raw_register(struct raw *raw, Kvpool__Wire__RegisterModel *model)
     assert_true(raw_batch(raw, list, 1, NULL, 0, 10000));
     raw_replies *replies = raw_receive(raw, 10000);
     assert_non_null(replies);
+    assert_int_equal(replies->n_replies, 1);
+    assert_int_equal(replies->replies[0]->id, request.id);
     assert_int_equal(replies->replies[0]->status, STATUS_OK);
     uint32_t handle = replies->replies[0]->model->model;
     raw_free(replies);

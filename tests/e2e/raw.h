@@ -55,6 +55,9 @@ raw_replies *raw_receive(struct raw *raw, unsigned ms);
 void raw_free(raw_replies *replies);
 /* One request with the next id, and the status of its reply; UINT32_MAX: none came. */
 uint32_t raw_call(struct raw *raw, raw_request *request);
+/* daemon.h's small_model; and an opaque one, with a block of 256 bytes for each token. */
+Kvpool__Wire__RegisterModel raw_small_model(void);
+Kvpool__Wire__RegisterModel raw_opaque_model(void);
 /* Registers it, or fails the test; the handle. */
 uint32_t raw_register(struct raw *raw, Kvpool__Wire__RegisterModel *model);
 /* The first reply to whatever was sent: its status, with the id in *out_id. */

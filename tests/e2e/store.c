@@ -208,3 +208,20 @@ void store_flood(const struct daemon *daemon, struct kvpool *kvpool, uint32_t mo
         store_settle(daemon);
     }
 }
+
+uint64_t store_get_all(const struct daemon *daemon, struct kvpool *kvpool, uint32_t model,
+                       uint32_t num_prompts)
+{
+    struct kvpool_result result;
+    uint64_t matched = 0;
+
+    for (uint32_t seed = 1; seed <= num_prompts; seed++) {
+        if (daemon)
+            store_settle(daemon);
+        assert_int_equal(store_get(kvpool, model, seed, 4, &result), 0);
+        matched += result.matched;
+    }
+    if (daemon)
+        store_settle(daemon);
+    return matched;
+}

@@ -47,3 +47,7 @@ void store_settle(const struct daemon *daemon);
 /* Evicts what was there before: other prompts come and go. */
 void store_flood(const struct daemon *daemon, struct kvpool *kvpool, uint32_t model,
                  uint32_t first_seed, uint32_t num_prompts);
+/* How many tokens of the prompts 1 to @num_prompts are found, every block being exact. With
+ * @daemon, what makes room for a prompt is stored before; NULL: one right after the other. */
+uint64_t store_get_all(const struct daemon *daemon, struct kvpool *kvpool, uint32_t model,
+                       uint32_t num_prompts);

@@ -29,12 +29,6 @@ static int start(void **state)
     return 0;
 }
 
-static int finish(void **state)
-{
-    daemon_finish(*state);
-    return 0;
-}
-
 static void bytes_make(uint8_t *out, size_t count, uint32_t seed)
 {
     for (size_t i = 0; i < count; i++)
@@ -388,7 +382,7 @@ static void a_damaged_arena_is_replaced(void **state)
     assert_int_equal(matched, 0); /* what it had is gone, and is not found */
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, finish)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, daemon_teardown)
 
 int main(void)
 {

@@ -9,21 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static struct daemon daemon_;
-
-static int start(void **state)
-{
-    daemon_start(&daemon_, "pool-bytes: 16MiB\n");
-    *state = &daemon_;
-    return 0;
-}
-
-static int finish(void **state)
-{
-    daemon_finish(*state);
-    return 0;
-}
-
 /* How far an engine gets before it is killed. */
 enum point {
     CONNECTED,
@@ -190,7 +175,7 @@ static void verbs_are_answered_while_much_is_let_go_of(void **state)
     kvpool_disconnect(kvpool);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, finish)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, daemon_setup, daemon_teardown)
 
 int main(void)
 {

@@ -28,14 +28,9 @@ static int finish(void **state)
 /* Blocks of one token: 256 are named for each prompt. */
 static void open_with_model(struct raw *raw)
 {
-    Kvpool__Wire__RegisterModel model = KVPOOL__WIRE__REGISTER_MODEL__INIT;
+    Kvpool__Wire__RegisterModel model = raw_opaque_model();
 
     raw_open(raw, &daemon_, NULL, 0, 0);
-    model.name = "opaque";
-    model.weights_revision = "1";
-    model.block_tokens = 1;
-    model.layout_name = "bytes";
-    model.opaque_block_bytes = 256;
     model_used = raw_register(raw, &model);
 }
 

@@ -76,15 +76,9 @@ static uint32_t ask_about(struct raw *raw, const struct verb *verb, uint64_t seq
 
 static uint32_t register_small(struct raw *raw, uint32_t num_q_heads)
 {
-    Kvpool__Wire__RegisterModel model = KVPOOL__WIRE__REGISTER_MODEL__INIT;
+    Kvpool__Wire__RegisterModel model = raw_small_model();
 
-    model.name = "small";
-    model.weights_revision = "1";
-    model.num_layers = 2;
     model.num_q_heads = num_q_heads;
-    model.num_kv_heads = 2;
-    model.k_head_dim = model.v_head_dim = 16;
-    model.dtype = WIRE_F32;
     return ask(raw, RAW_REQUEST(REGISTER_MODEL), &model);
 }
 

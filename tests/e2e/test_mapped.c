@@ -28,12 +28,6 @@ static int start(void **state)
     return 0;
 }
 
-static int finish(void **state)
-{
-    daemon_finish(*state);
-    return 0;
-}
-
 /* A mapped engine with its model, its arena, and the table of its last sequence. */
 struct engine {
     struct kvpool *kvpool;
@@ -508,7 +502,7 @@ static void a_worker_that_closes_its_socket_is_waited_for(void **state)
     payer_await(*state, "a", "quarantined", 0, 1000);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, finish)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, daemon_teardown)
 
 int main(void)
 {

@@ -40,14 +40,7 @@ static uint64_t get_all(void)
 {
     struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
     uint32_t model = store_register(kvpool);
-    struct kvpool_result result;
-    uint64_t matched = 0;
-
-    for (uint32_t seed = 1; seed <= PROMPTS; seed++) {
-        store_settle(&daemon_); /* what makes room for it is stored before */
-        assert_int_equal(store_get(kvpool, model, seed, BLOCKS, &result), 0);
-        matched += result.matched;
-    }
+    uint64_t matched = store_get_all(&daemon_, kvpool, model, PROMPTS);
     kvpool_disconnect(kvpool);
     return matched;
 }
@@ -224,13 +217,7 @@ static uint64_t get_six(void)
 {
     struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
     uint32_t model = store_register(kvpool);
-    struct kvpool_result result;
-    uint64_t matched = 0;
-
-    for (uint32_t seed = 1; seed <= 6; seed++) {
-        assert_int_equal(store_get(kvpool, model, seed, BLOCKS, &result), 0);
-        matched += result.matched;
-    }
+    uint64_t matched = store_get_all(NULL, kvpool, model, 6);
     kvpool_disconnect(kvpool);
     return matched;
 }

@@ -20,21 +20,6 @@
 
 enum { Q_HEADS = 4, KV_HEADS = 2, DIM = 16, LAYERS = 2, PROMPT = 40, SCRIBBLE_MS = 3000 };
 
-static struct daemon daemon_;
-
-static int start(void **state)
-{
-    daemon_start(&daemon_, "pool-bytes: 16MiB\n");
-    *state = &daemon_;
-    return 0;
-}
-
-static int finish(void **state)
-{
-    daemon_finish(*state);
-    return 0;
-}
-
 /* ---- an engine whose answers are known ------------------------------------------------------ */
 
 struct engine {
@@ -171,7 +156,7 @@ static void *scribble(void *argument)
 static void scribbler_live(const struct daemon *daemon)
 {
     uint8_t tokens[4 * PROMPT] = {5};
-    Kvpool__Wire__RegisterModel model = KVPOOL__WIRE__REGISTER_MODEL__INIT;
+    Kvpool__Wire__RegisterModel model = raw_small_model();
     Kvpool__Wire__Prompt prompt = KVPOOL__WIRE__PROMPT__INIT;
     Kvpool__Wire__Allocate allocate = KVPOOL__WIRE__ALLOCATE__INIT;
     raw_request request = KVPOOL__WIRE__REQUEST__INIT;
@@ -180,16 +165,7 @@ static void scribbler_live(const struct daemon *daemon)
     struct raw raw;
 
     raw_open(&raw, daemon, NULL, 0, 0);
-    model.name = "small";
-    model.weights_revision = "1";
-    model.num_layers = LAYERS;
-    model.num_q_heads = Q_HEADS;
-    model.num_kv_heads = KV_HEADS;
-    model.k_head_dim = model.v_head_dim = DIM;
-    model.dtype = WIRE_F32;
-    request.verb_case = RAW_REQUEST(REGISTER_MODEL);
-    request.register_model = &model;
-    assert_int_equal(raw_call(&raw, &request), STATUS_OK);
+    (void)raw_register(&raw, &model);
     prompt.tokens = (ProtobufCBinaryData){sizeof(tokens), tokens};
     allocate.prompt = &prompt;
     allocate.unfilled = true;
@@ -241,23 +217,14 @@ static void a_scribbled_ring_harms_only_its_engine(void **state)
 /* The descriptor of tenant a's arena, writable, as any mapped engine gets it. */
 static int arena_descriptor(struct raw *raw, const struct daemon *daemon)
 {
-    Kvpool__Wire__RegisterModel model = KVPOOL__WIRE__REGISTER_MODEL__INIT;
+    Kvpool__Wire__RegisterModel model = raw_small_model();
     Kvpool__Wire__OpenArena arena = KVPOOL__WIRE__OPEN_ARENA__INIT;
     raw_request request = KVPOOL__WIRE__REQUEST__INIT;
     struct arena_packet packet;
     int fds[3] = {-1, -1, -1};
 
     raw_open(raw, daemon, NULL, HELLO_MAPPED, 0);
-    model.name = "small";
-    model.weights_revision = "1";
-    model.num_layers = LAYERS;
-    model.num_q_heads = Q_HEADS;
-    model.num_kv_heads = KV_HEADS;
-    model.k_head_dim = model.v_head_dim = DIM;
-    model.dtype = WIRE_F32;
-    request.verb_case = RAW_REQUEST(REGISTER_MODEL);
-    request.register_model = &model;
-    assert_int_equal(raw_call(raw, &request), STATUS_OK);
+    (void)raw_register(raw, &model);
     request.verb_case = RAW_REQUEST(OPEN_ARENA);
     request.open_arena = &arena;
     assert_int_equal(raw_call(raw, &request), STATUS_OK);
@@ -355,7 +322,7 @@ static void a_punched_arena_harms_only_its_tenant(void **state)
     arena_is_pulled_away(*state, false);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, finish)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, daemon_setup, daemon_teardown)
 
 int main(void)
 {

@@ -8,21 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static struct daemon daemon_;
-
-static int start(void **state)
-{
-    daemon_start(&daemon_, "pool-bytes: 16MiB\n");
-    *state = &daemon_;
-    return 0;
-}
-
-static int finish(void **state)
-{
-    daemon_finish(*state);
-    return 0;
-}
-
 static uint32_t model_of(struct kvpool *kvpool)
 {
     uint32_t model = UINT32_MAX;
@@ -473,7 +458,7 @@ static void lists_are_json(void **state)
     kvpool_disconnect(kvpool);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, finish)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, daemon_setup, daemon_teardown)
 
 int main(void)
 {

@@ -10,21 +10,6 @@
 
 enum { Q_HEADS = 4, KV_HEADS = 2, DIM = 16, LAYERS = 2, MAX_ROWS = 512 };
 
-static struct daemon daemon_;
-
-static int start(void **state)
-{
-    daemon_start(&daemon_, "pool-bytes: 16MiB\n");
-    *state = &daemon_;
-    return 0;
-}
-
-static int finish(void **state)
-{
-    daemon_finish(*state);
-    return 0;
-}
-
 /* Everything that one sequence was given: K and V of each layer, by position. */
 struct history {
     float k[LAYERS][MAX_ROWS][KV_HEADS][DIM], v[LAYERS][MAX_ROWS][KV_HEADS][DIM];
@@ -305,7 +290,7 @@ static void large_attends_are_split(void **state)
         assert_true(stat_read(*state, "attends_queued") > 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, start, finish)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, daemon_setup, daemon_teardown)
 
 int main(void)
 {

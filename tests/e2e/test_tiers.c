@@ -194,19 +194,14 @@ static void stored_at_once_is_on_disk_before_it_is_evicted(void **state)
 /* Two prompts' worth of each tier is where it is looked for first. */
 static void blocks_go_through_memory_to_the_disk(void **state)
 {
-    struct kvpool_result result;
-    uint64_t matched = 0, hits = 0;
+    uint64_t hits = 0;
 
     (void)state;
     store_start(&daemon_, &disk, "host-tier-bytes: 2MiB\nhost-ahead-bytes: 1MiB\n");
     struct kvpool *kvpool = engine_connect(&daemon_, NULL, 0);
     uint32_t model = store_register(kvpool);
     store_flood(&daemon_, kvpool, model, 1, PROMPTS);
-    for (uint32_t seed = 1; seed <= PROMPTS; seed++) {
-        assert_int_equal(store_get(kvpool, model, seed, BLOCKS, &result), 0);
-        matched += result.matched;
-        store_settle(&daemon_);
-    }
+    uint64_t matched = store_get_all(&daemon_, kvpool, model, PROMPTS);
     assert_int_equal(matched, PROMPTS * BLOCKS * STORE_TOKENS);
     for (int at = 0; at < 3; at++)
         hits += tier_stat(&daemon_, "tier_hit_tokens",

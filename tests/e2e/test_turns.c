@@ -173,14 +173,9 @@ static void receive(struct batch *batch, struct answers *out)
 
 static void open_with_model(struct raw *raw)
 {
-    Kvpool__Wire__RegisterModel model = KVPOOL__WIRE__REGISTER_MODEL__INIT;
+    Kvpool__Wire__RegisterModel model = raw_opaque_model();
 
     raw_open(raw, &daemon_, NULL, 0, 0);
-    model.name = "opaque";
-    model.weights_revision = "1";
-    model.block_tokens = 1;
-    model.layout_name = "bytes";
-    model.opaque_block_bytes = 256;
     model_used = raw_register(raw, &model);
 }
 
@@ -215,6 +210,19 @@ static void block_namer(struct raw *raw)
         batch_send(batch);
     }
     free(batch);
+}
+
+/* A session that has the namer blocked, and a batch of it: its sequence 1 is not named yet. */
+static struct batch *begin_behind_namer(struct raw *raw)
+{
+    struct batch *batch = calloc(1, sizeof(*batch));
+
+    assert_non_null(batch);
+    open_with_model(raw);
+    block_namer(raw);
+    batch_begin(batch, raw);
+    add_allocate(batch, 1, PROMPT);
+    return batch;
 }
 
 /* It carries on for sessions that are gone: the last of its work is answered when it has none. */
@@ -299,15 +307,11 @@ static void a_whole_life_can_be_sent_at_once(void **state)
 
 static void another_sequence_does_not_wait(void **state)
 {
-    struct batch *batch = calloc(1, sizeof(*batch));
     struct answers answers;
     struct raw raw;
 
     (void)state;
-    open_with_model(&raw);
-    block_namer(&raw);
-    batch_begin(batch, &raw);
-    add_allocate(batch, 1, PROMPT);
+    struct batch *batch = begin_behind_namer(&raw);
     add_append(batch, 1);
     add_allocate(batch, 2, 10);
     add_append(batch, 2);
@@ -324,15 +328,11 @@ static void another_sequence_does_not_wait(void **state)
 
 static void one_that_waits_can_be_cancelled_or_time_out(void **state)
 {
-    struct batch *batch = calloc(1, sizeof(*batch));
     struct answers answers;
     struct raw raw;
 
     (void)state;
-    open_with_model(&raw);
-    block_namer(&raw);
-    batch_begin(batch, &raw);
-    add_allocate(batch, 1, PROMPT);
+    struct batch *batch = begin_behind_namer(&raw);
     add_append(batch, 1)->deadline_ms = 10;
     uint64_t second = add_append(batch, 1)->id;
     add_append(batch, 1);
@@ -354,13 +354,9 @@ static void one_that_waits_can_be_cancelled_or_time_out(void **state)
 
 static void a_session_that_ends_leaves_no_turns(void **state)
 {
-    struct batch *batch = calloc(1, sizeof(*batch));
     struct raw raw;
 
-    open_with_model(&raw);
-    block_namer(&raw);
-    batch_begin(batch, &raw);
-    add_allocate(batch, 1, PROMPT);
+    struct batch *batch = begin_behind_namer(&raw);
     for (uint32_t at = 0; at < 20; at++)
         add_append(batch, 1);
     batch_send(batch);
@@ -376,7 +372,6 @@ static void a_session_that_ends_leaves_no_turns(void **state)
 
 static void rings_and_socket_share_the_lines(void **state)
 {
-    struct batch *batch = calloc(1, sizeof(*batch));
     struct answers answers;
     struct ring_completion completion;
     struct raw raw;
@@ -389,10 +384,7 @@ static void rings_and_socket_share_the_lines(void **state)
     uint32_t place[4] = {0};
 
     (void)state;
-    open_with_model(&raw);
-    block_namer(&raw);
-    batch_begin(batch, &raw);
-    add_allocate(batch, 1, PROMPT);
+    struct batch *batch = begin_behind_namer(&raw);
     batch_send(batch);
     await_receipt(&raw);
     for (uint32_t at = 0; at < ARRAY_SIZE(entries); at++)
@@ -469,7 +461,6 @@ static void a_step_waits_for_all_its_sequences(void **state)
 /* The data frame of a Write that waits is its own, also after its message is gone. */
 static void a_write_that_waits_keeps_its_data(void **state)
 {
-    struct batch *batch = calloc(1, sizeof(*batch));
     uint8_t data[2][4 * 256], got[4 * 256];
     const struct raw_frame frames[] = {{data[0], sizeof(data[0])}, {data[1], sizeof(data[1])}};
     struct answers answers;
@@ -478,10 +469,7 @@ static void a_write_that_waits_keeps_its_data(void **state)
     (void)state;
     memset(data[0], 0xA1, sizeof(data[0]));
     memset(data[1], 0xB2, sizeof(data[1]));
-    open_with_model(&raw);
-    block_namer(&raw);
-    batch_begin(batch, &raw);
-    add_allocate(batch, 1, PROMPT);
+    struct batch *batch = begin_behind_namer(&raw);
     batch->messages[0].allocate.unfilled = true;
     batch->prompts[0].salt = (ProtobufCBinaryData){5, (uint8_t *)"write"}; /* found by nobody */
     for (uint32_t at = 0; at < 2; at++) {

@@ -152,21 +152,12 @@ static void entry_fuzz(struct raw *raw)
 static void session_prepare(struct raw *raw)
 {
     static uint8_t tokens[4 * 64];
-    Kvpool__Wire__RegisterModel model = KVPOOL__WIRE__REGISTER_MODEL__INIT;
+    Kvpool__Wire__RegisterModel model = raw_small_model();
     Kvpool__Wire__Prompt prompt = KVPOOL__WIRE__PROMPT__INIT;
     Kvpool__Wire__Allocate allocate = KVPOOL__WIRE__ALLOCATE__INIT;
     raw_request request = KVPOOL__WIRE__REQUEST__INIT;
 
-    model.name = "small";
-    model.weights_revision = "1";
-    model.num_layers = 2;
-    model.num_q_heads = 4;
-    model.num_kv_heads = 2;
-    model.k_head_dim = model.v_head_dim = 16;
-    model.dtype = WIRE_F32;
-    request.verb_case = RAW_REQUEST(REGISTER_MODEL);
-    request.register_model = &model;
-    assert_int_equal(raw_call(raw, &request), STATUS_OK);
+    (void)raw_register(raw, &model);
     memset(tokens, (int)(random_next() % 4), sizeof(tokens));
     prompt.tokens = (ProtobufCBinaryData){sizeof(tokens), tokens};
     allocate.prompt = &prompt;

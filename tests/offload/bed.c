@@ -77,6 +77,23 @@ void bed_finish(struct bed *bed)
     assert_int_equal(rmdir(bed->path), 0);
 }
 
+int bed_setup(void **state)
+{
+    struct bed *bed = calloc(1, sizeof(*bed));
+
+    assert_non_null(bed);
+    bed_init(bed, NULL);
+    *state = bed;
+    return 0;
+}
+
+int bed_teardown(void **state)
+{
+    bed_finish(*state);
+    free(*state);
+    return 0;
+}
+
 int bed_open(struct bed *bed)
 {
     bed->error[0] = '\0';

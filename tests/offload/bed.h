@@ -25,6 +25,10 @@ struct bed {
 void bed_init(struct bed *bed, const char *parent);
 void bed_finish(struct bed *bed); /* closes the disk and removes the directory */
 
+/* The same for cmocka: *state is the bed, made and freed too. */
+int bed_setup(void **state);
+int bed_teardown(void **state);
+
 int bed_open(struct bed *bed); /* as disk_open_with() */
 void bed_close(struct bed *bed);
 

@@ -11,20 +11,11 @@ static bool without_direct;
 
 static int setup(void **state)
 {
-    struct bed *bed = calloc(1, sizeof(*bed));
-
-    bed_init(bed, NULL);
+    (void)bed_setup(state);
+    struct bed *bed = *state;
     bed->options.engine = engine;
     bed->options.without_direct = without_direct;
     assert_int_equal(bed_open(bed), 0);
-    *state = bed;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    bed_finish(*state);
-    free(*state);
     return 0;
 }
 
@@ -207,7 +198,7 @@ static void loads_find_room_while_stores_fill_the_queue(void **state)
 
 int main(int argc, char **argv)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, bed_teardown)
     const struct CMUnitTest tests[] = {
         CASE(what_was_written_is_read_back),
         CASE(a_read_of_another_length_is_no_block),

@@ -14,22 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int setup(void **state)
-{
-    struct bed *bed = calloc(1, sizeof(*bed));
-
-    bed_init(bed, NULL);
-    *state = bed;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    bed_finish(*state);
-    free(*state);
-    return 0;
-}
-
 static uint64_t physical(const struct bed *bed)
 {
     struct stat blocks, lock;
@@ -359,7 +343,7 @@ static void a_late_refusal_of_o_direct_is_found_by_the_probe(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, bed_setup, bed_teardown)
     const struct CMUnitTest tests[] = {
         CASE(a_disk_without_a_ceiling_is_refused),
         CASE(options_out_of_bounds_are_refused_by_name),

@@ -3,23 +3,12 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static int setup(void **state)
 {
-    struct bed *bed = calloc(1, sizeof(*bed));
-
-    bed_init(bed, NULL);
-    assert_int_equal(bed_open(bed), 0);
-    *state = bed;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    bed_finish(*state);
-    free(*state);
+    (void)bed_setup(state);
+    assert_int_equal(bed_open(*state), 0);
     return 0;
 }
 
@@ -355,7 +344,7 @@ static void a_check_finds_what_was_spoilt_and_changes_nothing(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, bed_teardown)
     const struct CMUnitTest tests[] = {
         CASE(a_new_disk_has_nothing),
         CASE(blocks_and_granules_outlive_the_process),

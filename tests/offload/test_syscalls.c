@@ -100,22 +100,6 @@ static const struct disk_syscalls failing = {
     .ring_register_buffers = fail_ring_register_buffers,
 };
 
-static int setup(void **state)
-{
-    struct bed *bed = calloc(1, sizeof(*bed));
-
-    bed_init(bed, NULL);
-    *state = bed;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    bed_finish(*state);
-    free(*state);
-    return 0;
-}
-
 static uint32_t num_open_fds(void)
 {
     uint32_t num = 0;
@@ -296,7 +280,7 @@ static void a_file_system_without_fallocate_is_said(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, bed_setup, bed_teardown)
     const struct CMUnitTest tests[] = {
         CASE(each_call_of_a_new_disk_fails_once),
         CASE(each_call_of_a_new_disk_of_threads_fails_once),
