@@ -209,18 +209,13 @@ class _AsyncConnection(Async, _Connection):
         await self.close()
 
     async def _run(self, call: Call[T]) -> T:
-        loop = asyncio.get_running_loop()
-        while self._core.is_full:
-            room = loop.create_future()
-            self._waiting.append(room)
-            await room
-        pending = self._core.submit(call)
-        answered = loop.create_future()
+        pending = await self._submit(call)
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_done() -> None:
-            for future in (answered, self._waiting.popleft() if self._waiting else None):
-                if future and not future.done():
-                    future.set_result(None)
+            if not answered.done():
+                answered.set_result(None)
+            self._wake()
 
         pending._on_done = on_done
         self._soon(0.0)
@@ -231,11 +226,31 @@ class _AsyncConnection(Async, _Connection):
             raise
         return pending.result()
 
+    async def _submit(self, call: Call[T]) -> Pending[T]:
+        """In turn, once there is room. Who was woken and does not use the room wakes the next one."""
+        try:
+            while self._core.is_full:
+                room = asyncio.get_running_loop().create_future()
+                self._waiting.append(room)
+                await room
+            return self._core.submit(call)
+        except BaseException:
+            self._wake()
+            raise
+
+    def _wake(self) -> None:
+        """The first one that still waits for room."""
+        while self._waiting:
+            room = self._waiting.popleft()
+            if not room.done():
+                room.set_result(None)
+                return
+
     def _cancel(self, pending: Pending[Any]) -> None:
         """Whoever waited was cancelled: the daemon need not go on."""
         if not pending.is_done and not self._core.is_full and self._core.is_connected:
             request = wire.Request(cancel=wire.Cancel(request=pending.id))
-            self._core.submit(Call(request, lambda answer: None))
+            self._core.submit(Call(request, lambda answer: None))._on_done = self._wake
             self._soon(0.0)
 
     def _soon(self, seconds: float | None) -> None:

@@ -58,6 +58,48 @@ def test_what_is_asked_together_waits_for_credits(daemon: Daemon, model: kvpool.
     asyncio.run(main())
 
 
+def test_who_waits_for_credits_is_told_that_the_daemon_died(
+    own_daemon: Daemon, model: kvpool.Model
+) -> None:
+    """More than twice as many as can be outstanding; some are cancelled before their turn."""
+
+    async def main() -> None:
+        async with kvpool.AsyncPool(directory=own_daemon.run) as pool:
+            await pool.register_model(model)
+            prompt = kvpool.Prompt(model, TEXT)
+            await pool.allocate(1, prompt, unfilled=True)
+            asked = [asyncio.create_task(pool.wait_arriving(prompt)) for _ in range(900)]
+            await asyncio.sleep(0.05)
+            for task in asked[250:700]:
+                task.cancel()
+            own_daemon.stop(signal.SIGKILL)
+            async with asyncio.timeout(10):
+                said = await asyncio.gather(*asked, return_exceptions=True)
+            kinds = [type(each) for each in said]
+            assert kinds[:250] == [kvpool.Disconnected] * 250
+            assert kinds[700:] == [kvpool.Disconnected] * 200
+
+    asyncio.run(main())
+
+
+def test_who_is_cancelled_while_waiting_for_credits_takes_no_turn(
+    daemon: Daemon, model: kvpool.Model
+) -> None:
+    async def main() -> None:
+        async with kvpool.AsyncPool(directory=daemon.run) as pool:
+            await pool.register_model(model)
+            prompt = kvpool.Prompt(model, TEXT)
+            asked = [asyncio.create_task(pool.match(prompt)) for _ in range(1000)]
+            await asyncio.sleep(0)  # all have asked: 256 are outstanding, the rest waits
+            for task in asked[256:900]:
+                task.cancel()
+            async with asyncio.timeout(10):
+                said = await asyncio.gather(*asked, return_exceptions=True)
+            assert [getattr(each, "matched", None) for each in said[900:]] == [0] * 100
+
+    asyncio.run(main())
+
+
 def test_a_task_that_is_cancelled_cancels_its_request(daemon: Daemon, model: kvpool.Model) -> None:
     async def main() -> None:
         async with kvpool.AsyncPool(directory=daemon.run) as pool:
