@@ -100,7 +100,7 @@ class _PlainConnection(Plain, _Connection):
 class Later(Deferred, EngineVerbs):
     """Verbs that are sent and waited for later: each returns a Pending (result(), is_done).
 
-    Requests are collected into one message until flush(), or until anybody waits. Verbs of one
+    Requests are collected into one message until flush() or poll(), or until anybody waits. Verbs of one
     sequence are carried out in the order they were sent; steps may go by shared memory, so wait for
     other verbs of a sequence before its step, and for its step before them.
     """
@@ -111,6 +111,13 @@ class Later(Deferred, EngineVerbs):
     def flush(self) -> None:
         """Sends what is collected."""
         self._core.flush()
+
+    def poll(self, timeout: float = 0.0) -> int:
+        """Sends what is collected, and takes in what was answered: how many requests are done by it.
+
+        timeout: seconds to wait for the first answer where there is none yet; 0: only looks.
+        """
+        return self._core.poll(timeout)
 
 
 class Pool(_PlainConnection, _EngineConnection, EngineVerbs):

@@ -360,3 +360,19 @@ def test_a_daemon_that_does_not_answer(own_daemon: Daemon) -> None:
         assert 1.1 < time.monotonic() - start < 5
         own_daemon.process.send_signal(signal.SIGCONT)
         assert pool.stats()["payer"] == "me"
+
+
+@pytest.mark.parametrize("rings", [True, False])
+def test_steps_are_polled_too(daemon: Daemon, model: kvpool.Model, rings: bool) -> None:
+    q, kv = np.zeros((2, 4, 16), np.float32), np.ones((2, 2, 16), np.float32)
+    with daemon.pool(rings=rings) as pool:
+        pool.register_model(model)
+        pool.allocate(1, kvpool.Prompt(model, [1, 2]), unfilled=True)
+        begun = pool.later.step(model, {1: [1, 2]})
+        while not begun.is_done:
+            pool.later.poll(10)
+        step = begun.result()
+        layers = [pool.later.attend(step, layer, q, kv, kv) for layer in range(2)]
+        while pool.num_outstanding:
+            assert pool.later.poll(10) > 0
+        assert all(layer.is_done for layer in layers) and step.is_ended
