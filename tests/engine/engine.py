@@ -141,7 +141,7 @@ class Engine:
                     error.sequence = sequence
                     raise
                 return
-            if not sequence.is_open:
+            if sequence.reached == 0:  # else it comes back to what it computed itself
                 sequence.cached = sequence.done
             sequence.is_open = sequence.is_ready = True
             self.waiting.remove(sequence)
