@@ -66,7 +66,10 @@ class Engine:
 
     def truncate(self, sequence, length, tokens=(), max_new=64):
         """Back to @length tokens, then on with @tokens."""
-        if length < sequence.done:
+        if sequence.is_open and not sequence.is_ready:  # preempted: the cache knows the old tokens
+            self._tell("close", sequence)
+            sequence.is_open = False
+        elif length < sequence.done:
             done = self._tell("truncate", sequence, length)
             if done is None:
                 self._reopen(sequence)
@@ -206,4 +209,5 @@ class Engine:
 
     def _reopen(self, sequence):
         sequence.done, sequence.is_open, sequence.is_ready = 0, False, False
-        self.waiting.append(sequence)
+        if sequence not in self.waiting:
+            self.waiting.append(sequence)
