@@ -15,7 +15,8 @@ from .cache import Gone, NoRoom
 @dataclass(eq=False)
 class Sequence:
     """tokens: all that it has; the first `done` of them have K and V in the cache, and the first
-    `reached` had at some time."""
+    `reached` had at some time. To the cache it is unknown, or has its blocks (is_open and is_ready), or
+    was preempted (is_open only). With blocks it runs while `done` is short of its tokens."""
     id: int
     tokens: list
     stops: frozenset
