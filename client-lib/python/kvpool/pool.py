@@ -168,6 +168,7 @@ class _AsyncConnection(Async, _Connection):
         super().__init__(**options)
         self._watched: list[int] = []
         self._timer: asyncio.Handle | None = None
+        self._opening: asyncio.Task[None] | None = None
         self._waiting: deque[asyncio.Future[None]] = deque()  # for a request to be answered
 
     async def connect(self) -> Self:
@@ -179,7 +180,7 @@ class _AsyncConnection(Async, _Connection):
         pauses = self._core.retries()
         while True:
             try:
-                await asyncio.to_thread(self._core.open)
+                await self._open()
                 break
             except Disconnected:
                 pause = next(pauses, None)
@@ -198,6 +199,22 @@ class _AsyncConnection(Async, _Connection):
         return self
 
     reconnect = connect
+
+    async def _open(self) -> None:
+        """One attempt, in a thread. Who is cancelled meanwhile is not connected when that ends."""
+
+        def end(opening: asyncio.Task[None]) -> None:
+            if not opening.exception() and opening is self._opening:  # the next one closes by itself
+                self._core.close()
+
+        if self._opening and not self._opening.done():
+            await asyncio.wait([self._opening])
+        self._opening = asyncio.create_task(asyncio.to_thread(self._core.open))
+        try:
+            await asyncio.shield(self._opening)
+        except asyncio.CancelledError:
+            self._opening.add_done_callback(end)
+            raise
 
     async def close(self) -> None:
         """Ends the connection, and with it whatever the session holds. May be repeated."""

@@ -149,6 +149,30 @@ def test_a_daemon_that_stops_answering_is_a_timeout(own_daemon: Daemon) -> None:
     asyncio.run(main())
 
 
+def test_who_gives_up_connecting_has_no_session(own_daemon: Daemon) -> None:
+    async def main() -> None:
+        assert own_daemon.process
+        pool = kvpool.AsyncPool(directory=own_daemon.run)
+        for is_again in (False, True):
+            own_daemon.process.send_signal(signal.SIGSTOP)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await pool.connect()
+            own_daemon.process.send_signal(signal.SIGCONT)
+            if is_again:
+                await pool.connect()
+            async with kvpool.AsyncOperator(directory=own_daemon.run) as operator:
+                async with asyncio.timeout(10):
+                    while len(await operator.sessions()) != is_again:
+                        await asyncio.sleep(0.05)
+                    await asyncio.sleep(0.3)
+                assert len(await operator.sessions()) == is_again == pool.is_connected
+        assert (await pool.stats())["payer"] == "me"
+        await pool.close()
+
+    asyncio.run(main())
+
+
 def test_a_daemon_that_dies_and_comes_back(own_daemon: Daemon, model: kvpool.Model) -> None:
     async def main() -> None:
         async with kvpool.AsyncPool(directory=own_daemon.run) as pool:
