@@ -11,6 +11,8 @@ import numpy as np
 
 from .cache import Gone, NoRoom
 
+PATIENCE = 60  # passes that wait in vain for what another engine computes, until we compute it as well
+
 
 @dataclass(eq=False)
 class Sequence:
@@ -27,6 +29,7 @@ class Sequence:
     computed: int = 0       # went through the model for it
     is_open: bool = False   # the cache knows it
     is_ready: bool = False  # and it has its blocks
+    patience: int = PATIENCE
     new: list = field(default_factory=list)  # tokens that it was given since it was last asked
     logits: np.ndarray = None  # after its last token
     finish: str = ""        # "stop" or "length", once it is finished
@@ -135,7 +138,9 @@ class Engine:
             is_idle = not self._plan()
             if not is_idle and sequence.is_open:
                 continue
-            if not sequence.is_open and self.cache.is_arriving(sequence.tokens, is_idle):
+            if not sequence.is_open and sequence.patience > 0 and \
+                    self.cache.is_arriving(sequence.tokens, is_idle):
+                sequence.patience -= is_idle
                 continue
             try:
                 verb = self.cache.resume if sequence.is_open else self.cache.open

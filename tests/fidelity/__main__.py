@@ -44,7 +44,8 @@ def arguments(words=None):
     parser.add_argument("--window-tokens", type=count, default=measure.WINDOW)
     parser.add_argument("--needles", type=count, default=1000, metavar="TOKENS",
                         help="length of the haystack; 0: none")
-    parser.add_argument("--json", metavar="FILE", type=output, help="- is standard output, and then nothing else")
+    parser.add_argument("--json", metavar="FILE", type=output,
+                        help="- is standard output, and then nothing else")
     parser.add_argument("--plot", metavar="FILE", type=picture)
     return parser.parse_args(words)
 

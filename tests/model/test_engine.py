@@ -1,5 +1,7 @@
 """Who runs when: over a cache that writes down what it was asked."""
 
+import time
+
 import kvpool
 import pytest
 
@@ -201,6 +203,24 @@ def test_while_there_is_no_daemon_it_says_so_and_goes_on_later():
         daemon.start()
         dense = Engine(model, LocalCache(model))
         assert engine.run(sequence) == dense.run(dense.add(prompt(30), 8, stops=()))
+
+
+def test_while_one_waits_for_another_engine_others_run():
+    """And not for ever: an engine that stopped in the middle is not waited for."""
+    model, shared = tiny.make(), prompt(50)
+    with Daemon() as daemon, daemon.pool() as theirs, daemon.pool(
+            staging_bytes=staging_bytes(model)) as pool:
+        DaemonCache(model, theirs).open(1, shared)  # and computes nothing
+        engine, dense = Engine(model, DaemonCache(model, pool)), Engine(model, LocalCache(model))
+        waits = engine.add(shared, 3, stops=())
+        start = time.monotonic()
+        assert engine.step() == [] and engine.waiting == [waits] and waits.patience > 2
+        other = engine.add(prompt(9)[3:], 3, stops=())
+        assert engine.run(other) == dense.run(dense.add(prompt(9)[3:], 3, stops=()))
+        assert time.monotonic() - start < 5 and engine.waiting == [waits]
+        waits.patience = 2
+        assert engine.run(waits) == dense.run(dense.add(shared, 3, stops=()))
+        assert waits.patience == 0 and waits.computed == 52
 
 
 def test_one_that_is_cut_when_the_daemon_is_gone_joins_once():
