@@ -5,13 +5,7 @@ import importlib
 import sys
 
 from . import MODELS
-
-
-def port(text):
-    """Of TCP: argparse says what is wrong with another one."""
-    if not 0 <= int(text) <= 65535:
-        raise ValueError
-    return int(text)
+from .arguments import in_a_line, picture, port
 
 
 def arguments():
@@ -32,7 +26,7 @@ def arguments():
         return found
 
     job = command("job", "The main job: engines of two tenants over a daemon that is killed.")
-    job.add_argument("--plot", metavar="FILE", help="saves a picture (.png, .svg, .pdf)")
+    job.add_argument("--plot", metavar="FILE", type=picture, help="saves a picture (.png, .svg, .pdf)")
     connection(command("chat", "A chat in this terminal; a second one shares its beginning."))
     serve = connection(command("serve", "An OpenAI-style server on 127.0.0.1."))
     serve.add_argument("--port", type=port, default=8000, help="0: any free one")
@@ -42,8 +36,9 @@ def arguments():
 
 def main():
     given = arguments()
-    module = "main_job" if given.command == "job" else given.command
-    return importlib.import_module(f".{module}", __package__).main(given)
+    module = importlib.import_module(
+        f".{'main_job' if given.command == 'job' else given.command}", __package__)
+    return in_a_line(given.command, lambda: module.main(given))
 
 
 if __name__ == "__main__":

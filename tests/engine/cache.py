@@ -9,7 +9,7 @@ import contextlib
 import kvpool
 
 DTYPES = {"f32": kvpool.F32, "f16": kvpool.F16, "bf16": kvpool.BF16}
-ARRIVING_S = 30  # for so long another engine may take to compute what we need as well
+ARRIVING_S = 0.5  # for so long a pass waits for what another engine computes just now
 
 
 class NoRoom(Exception):
@@ -63,14 +63,19 @@ class DaemonCache:
 
     def is_arriving(self, tokens, is_patient):
         """Whether another sequence, anybody's, is computing the beginning of what is missing.
-        Who is patient waits for it instead."""
+        Who is patient waits for it a moment."""
         with plainly():
             prompt = self._prompt(tokens)
             is_arriving = self.pool.match(prompt).arriving > 0
             if is_arriving and is_patient:
-                with contextlib.suppress(kvpool.Miss, kvpool.Timeout):
+                try:
                     self.pool.wait_arriving(prompt, timeout=ARRIVING_S)
-            return is_arriving and not is_patient
+                    is_arriving = False
+                except kvpool.Miss:  # it will not come
+                    is_arriving = False
+                except kvpool.Timeout:
+                    pass
+            return is_arriving
 
     def match(self, tokens):
         """How many of the tokens are cached; asks only."""

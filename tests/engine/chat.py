@@ -50,10 +50,10 @@ def is_read_elsewhere(engine, sequence):
 
 def answer(engine, sequence):
     """Prints the answer as it comes."""
-    start, computed = time.perf_counter(), sequence.computed
-    had = sequence.done or None
+    start, computed, length = time.perf_counter(), sequence.computed, len(sequence.tokens)
     prefill(engine, sequence)
     first = time.perf_counter() - start
+    reused = max(length - (sequence.computed - computed), 0)  # a daemon that died has it read again
     decode, shown = engine.model.tokeniser.decoder(), 0
     while True:
         for token in sequence.new[shown:]:
@@ -65,7 +65,6 @@ def answer(engine, sequence):
         step(engine)
     print(decode(None), end="")
     seconds = time.perf_counter() - start - first
-    reused = had if had is not None else sequence.cached
     speed = f", {(shown - 1) / seconds:.0f} tokens/s" if shown > 1 and seconds > 0 else ""
     print(f"\n  [{reused} tokens reused, {sequence.computed - computed} computed, "
           f"first after {first:.2f} s{speed}]\n")
@@ -75,8 +74,6 @@ def main(arguments):
     model = load_or_make(arguments.model)
     try:
         talk(Engine(model, cache_of(model, arguments, patience=5), chunk=CHUNK))
-    except kvpool.KvpoolError as error:
-        raise SystemExit(f"chat: {error}") from None
     except KeyboardInterrupt:
         print()
     return 0

@@ -11,11 +11,14 @@ import numpy as np
 
 from .cache import Gone, NoRoom
 
+PATIENCE = 60  # passes that wait in vain for what another engine computes, until we compute it as well
+
 
 @dataclass(eq=False)
 class Sequence:
     """tokens: all that it has; the first `done` of them have K and V in the cache, and the first
-    `reached` had at some time."""
+    `reached` had at some time. To the cache it is unknown, or has its blocks (is_open and is_ready), or
+    was preempted (is_open only). With blocks it runs while `done` is short of its tokens."""
     id: int
     tokens: list
     stops: frozenset
@@ -26,6 +29,7 @@ class Sequence:
     computed: int = 0       # went through the model for it
     is_open: bool = False   # the cache knows it
     is_ready: bool = False  # and it has its blocks
+    patience: int = PATIENCE
     new: list = field(default_factory=list)  # tokens that it was given since it was last asked
     logits: np.ndarray = None  # after its last token
     finish: str = ""        # "stop" or "length", once it is finished
@@ -66,7 +70,10 @@ class Engine:
 
     def truncate(self, sequence, length, tokens=(), max_new=64):
         """Back to @length tokens, then on with @tokens."""
-        if length < sequence.done:
+        if sequence.is_open and not sequence.is_ready:  # preempted: the cache knows the old tokens
+            self._tell("close", sequence)
+            sequence.is_open = False
+        elif length < sequence.done:
             done = self._tell("truncate", sequence, length)
             if done is None:
                 self._reopen(sequence)
@@ -131,7 +138,9 @@ class Engine:
             is_idle = not self._plan()
             if not is_idle and sequence.is_open:
                 continue
-            if not sequence.is_open and self.cache.is_arriving(sequence.tokens, is_idle):
+            if not sequence.is_open and sequence.patience > 0 and \
+                    self.cache.is_arriving(sequence.tokens, is_idle):
+                sequence.patience -= is_idle
                 continue
             try:
                 verb = self.cache.resume if sequence.is_open else self.cache.open
@@ -141,7 +150,7 @@ class Engine:
                     error.sequence = sequence
                     raise
                 return
-            if not sequence.is_open:
+            if sequence.reached == 0:  # else it comes back to what it computed itself
                 sequence.cached = sequence.done
             sequence.is_open = sequence.is_ready = True
             self.waiting.remove(sequence)
@@ -206,4 +215,5 @@ class Engine:
 
     def _reopen(self, sequence):
         sequence.done, sequence.is_open, sequence.is_ready = 0, False, False
-        self.waiting.append(sequence)
+        if sequence not in self.waiting:
+            self.waiting.append(sequence)

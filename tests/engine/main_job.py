@@ -16,6 +16,7 @@ from pathlib import Path
 
 from . import facts
 from .daemon import Daemon, known_settings, take_all
+from .dense import LocalCache
 from .model import load_or_make
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -121,11 +122,6 @@ def say(text):
 
 def bytes_without_sharing(rows, bytes_per_token):
     return sum(-(-row["length"] // 16) * 16 * bytes_per_token for row in rows)
-
-
-def token_bytes(model, dtype):
-    size = 4 if dtype == "f32" else 2
-    return 2 * size * model.num_layers * model.num_kv_heads * model.head_dim
 
 
 def run(job):
@@ -234,11 +230,12 @@ def main(arguments):
         has_disk = "disk-directory" in known_settings()
         # Room for the beginning of two tenants and for all answers, and not much more.
         beginning = len(model.tokeniser.chat(facts.messages()))
-        num_bytes = token_bytes(model, arguments.dtype) * (2 * beginning + 1500) // MIB + 1
+        token_bytes = LocalCache(model, arguments.dtype).bytes_per_token()
+        num_bytes = token_bytes * (2 * beginning + 1500) // MIB + 1
         with Daemon((OURS, OTHER, FILLER), pool_bytes=f"{num_bytes}MiB",
                     **(tier if has_disk else {})) as daemon:
             job = Job(arguments, daemon)
-            job.has_disk, job.token_bytes = has_disk, token_bytes(model, arguments.dtype)
+            job.has_disk, job.token_bytes = has_disk, token_bytes
             print(f"kvpoold has a pool of {num_bytes} MiB; {model.name} keeps "
                   f"{job.token_bytes / 1024:.1f} KiB a token ({arguments.dtype}). "
                   f"The shared beginning has {beginning} tokens.")

@@ -143,7 +143,6 @@ def load(name, precision=np.float32):
     return Model(name, packages.MODELS[name].sha256, metadata, weights, precision)
 
 
-
 def load_or_make(name):
     """load(), or where its packages cannot be had a tiny model that was made up; says so."""
     try:

@@ -2,8 +2,10 @@
 
 One thread runs the engine, and is the only one that does; requests reach it through a queue and join
 the next pass. Several servers over one daemon share what they compute. The best token always wins, so
-temperature and its like are accepted and have no effect. usage.prompt_tokens_details.cached_tokens says
-what the daemon had. Where the pool has no room for a prompt the answer is 503.
+temperature and its like are accepted and have no effect, and any model's name means the one that runs;
+what would change the answer and cannot be had (NEUTRAL) is refused. A client that goes away ends its
+sequence. usage.prompt_tokens_details.cached_tokens says what the daemon had of the prompt. Where the pool
+has no room for a prompt, or there is no daemon, the answer is 503.
 """
 
 import asyncio
@@ -19,7 +21,8 @@ from dataclasses import dataclass
 import kvpool
 import uvicorn
 from starlette.applications import Starlette
-from starlette.responses import JSONResponse, StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from .cache import NoRoom
@@ -35,12 +38,18 @@ class Refused(Exception):
         super().__init__(message)
         self.status = status
 
+    def body(self):
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        return {"error": {"message": str(self), "type": kind, "param": None, "code": None}}
+
 
 @dataclass(eq=False)
 class Request:
-    """Of one completion. news: text pieces, then a Sequence when it is finished, or a Refused."""
+    """Of one completion. news: a text for each token, and one for the rest, then a Sequence when it is
+    finished, or a Refused."""
     tokens: list
     max_new: int
+    stops: tuple | None  # tokens that end it; None: the model's
     loop: asyncio.AbstractEventLoop
     news: asyncio.Queue
     sequence: object = None
@@ -63,17 +72,18 @@ class EngineThread(threading.Thread):
                 self._join(self.arrivals.get())
             try:
                 for request in [r for r in self.requests.values() if r.is_cancelled]:
-                    self._end(request, None)
+                    self._end(request)
                 for sequence in self.engine.step():
                     self._progress(self.requests[sequence])
             except NoRoom as error:
                 self._end(self.requests[error.sequence], Refused(503, str(error)))
             except Exception as error:  # noqa: BLE001 - whatever it is, clients are told
+                status = 503 if isinstance(error, kvpool.KvpoolError) else 500
                 for request in list(self.requests.values()):
-                    self._end(request, Refused(500, f"{type(error).__name__}: {error}"))
+                    self._end(request, Refused(status, f"{type(error).__name__}: {error}"))
 
     def _join(self, request):
-        request.sequence = self.engine.add(request.tokens, request.max_new)
+        request.sequence = self.engine.add(request.tokens, request.max_new, request.stops)
         request.decode = self.engine.model.tokeniser.decoder()
         self.requests[request.sequence] = request
 
@@ -85,11 +95,12 @@ class EngineThread(threading.Thread):
             request.tell(request.decode(None))
             self._end(request, sequence)
 
-    def _end(self, request, news):
+    def _end(self, request, news=None):
         del self.requests[request.sequence]
         with contextlib.suppress(kvpool.KvpoolError):  # no daemon, and nothing that it holds
             self.engine.release(request.sequence)
-        request.tell(news)
+        if news:
+            request.tell(news)
 
 
 class Server:
@@ -99,23 +110,34 @@ class Server:
             Route("/v1/models", self.models),
             Route("/v1/completions", self.completions, methods=["POST"]),
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
-        ], exception_handlers={Refused: self.refuse})
+        ], exception_handlers={Refused: self.refuse, HTTPException: self.refuse_address,
+                               Exception: self.fail})
 
     async def models(self, _):
         return JSONResponse({"object": "list", "data": [
             {"id": self.model.name, "object": "model", "created": 0, "owned_by": "kvpoold"}]})
 
     async def refuse(self, _, error):
-        kind = "invalid_request_error" if error.status == 400 else "server_error"
-        return JSONResponse({"error": {"message": str(error), "type": kind, "param": None,
-                                       "code": None}}, error.status)
+        return JSONResponse(error.body(), error.status)
+
+    async def refuse_address(self, request, error):
+        """A path or a method that is not there."""
+        return await self.refuse(request, Refused(
+            error.status_code, f"{request.method} {request.url.path}: {error.detail}"))
+
+    async def fail(self, request, error):
+        """A mistake of ours, which uvicorn logs."""
+        return await self.refuse(request, Refused(500, f"{type(error).__name__}: {error}"))
 
     async def completions(self, request):
         words = await self.words(request)
         prompt = words.get("prompt")
+        if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
+            prompt = prompt[0]  # some clients always send a list of prompts
         if isinstance(prompt, str):
             prompt = self.model.tokeniser.text(prompt)
-        return await self.answer(words, prompt, given(words, 16, "max_tokens"), TextForm)
+        limit = given(words, None, "max_tokens")
+        return await self.answer(request, words, prompt, limit, TextForm)
 
     async def chat(self, request):
         words = await self.words(request)
@@ -125,8 +147,8 @@ class Server:
                                "content, a text")
         tokens = self.model.tokeniser.chat([
             {"role": ROLES[turn["role"]], "content": text_of(turn["content"])} for turn in turns])
-        limit = given(words, 256, "max_completion_tokens", "max_tokens")
-        return await self.answer(words, tokens, limit, ChatForm)
+        limit = given(words, None, "max_completion_tokens", "max_tokens")
+        return await self.answer(request, words, tokens, limit, ChatForm)
 
     async def words(self, request):
         try:
@@ -135,36 +157,48 @@ class Server:
             words = None
         if not isinstance(words, dict):
             raise Refused(400, "the body is no JSON object")
-        if given(words, 1, "n") != 1:
-            raise Refused(400, "n: one choice an answer here, the best one")
+        for key, neutral in NEUTRAL.items():
+            if not is_like(words.get(key), neutral):
+                raise Refused(400, f"{key}: not here, only {json.dumps(neutral)}")
+        if not isinstance(words.get("stream_options") or {}, dict):
+            raise Refused(400, "stream_options: wanted an object")
         return words
 
-    async def answer(self, words, tokens, max_new, form):
-        self.check(tokens, max_new)
-        stops = words.get("stop") or []
-        stops = [stops] if isinstance(stops, str) else stops
-        request = Request(tokens, max_new, asyncio.get_running_loop(), asyncio.Queue())
-        self.thread.arrivals.put(request)
-        reading = Reading(request, stops, form(self.model.name), words)
-        first = await reading.first()  # what is refused is refused with its status
+    async def answer(self, request, words, tokens, limit, form):
+        max_new = self.check(tokens, limit, form.default_limit)
+        asked = Request(tokens, max_new, () if words.get("ignore_eos") else None,
+                        asyncio.get_running_loop(), asyncio.Queue())
+        reading = Reading(asked, stop_texts(words), form(self.model.name), words)
+        self.thread.arrivals.put(asked)
+        # What is refused is refused with its status, so a stream begins with its first token.
+        wanted = reading.first() if words.get("stream") else reading.whole()
+        done = await unless_gone(request, wanted)
+        if done is None:
+            asked.is_cancelled = True
+            return Response(status_code=499)  # as nginx says it; nobody is there to read it
         if words.get("stream"):
-            return StreamingResponse(reading.stream(first), media_type="text/event-stream")
-        return JSONResponse(await reading.whole(first))
+            return StreamingResponse(reading.stream(done), media_type="text/event-stream")
+        return JSONResponse(done)
 
-    def check(self, tokens, max_new):
+    def check(self, tokens, limit, default):
+        """How many tokens it may get."""
         vocabulary = len(self.model.embedding)
         if not (isinstance(tokens, list) and tokens and
                 all(type(token) is int and 0 <= token < vocabulary for token in tokens)):
-            raise Refused(400, "prompt: wanted a text or a list of this model's tokens, not empty")
+            raise Refused(400, "prompt: wanted one, a text or a list of this model's tokens, not empty")
+        room = self.model.max_tokens - len(tokens)
+        max_new = max(min(default, room), 1) if limit is None else limit
         if type(max_new) is not int or max_new < 1:
             raise Refused(400, "max_tokens: wanted a number from 1")
-        if len(tokens) + max_new > self.model.max_tokens:
+        if max_new > room:
             raise Refused(400, f"{len(tokens)} tokens and {max_new} more are over this model's "
                                f"{self.model.max_tokens}")
+        return max_new
 
 
 class TextForm:
     kind, kind_of_piece, prefix = "text_completion", "text_completion", "cmpl"
+    default_limit = 16  # tokens
 
     def __init__(self, model):
         self.head = {"id": f"{self.prefix}-{uuid.uuid4().hex}", "created": int(time.time()),
@@ -174,6 +208,10 @@ class TextForm:
         return {"index": 0, "text": text, "finish_reason": finish, "logprobs": None}
 
     piece = choice
+
+    def opening(self):
+        """What a stream begins with."""
+        return []
 
     def whole(self, text, finish, usage):
         return {**self.head, "object": self.kind, "choices": [self.choice(text, finish)],
@@ -185,14 +223,20 @@ class TextForm:
 
 class ChatForm(TextForm):
     kind, kind_of_piece, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl"
+    default_limit = 256
 
     def choice(self, text, finish):
         return {"index": 0, "message": {"role": "assistant", "content": text},
                 "finish_reason": finish, "logprobs": None}
 
     def piece(self, text, finish):
-        return {"index": 0, "delta": {"role": "assistant", "content": text} if text else {},
-                "finish_reason": finish, "logprobs": None}
+        return self.delta({"content": text} if text else {}, finish)
+
+    def opening(self):
+        return [self.delta({"role": "assistant", "content": ""}, None)]
+
+    def delta(self, delta, finish):
+        return {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
 
 
 class Reading:
@@ -201,9 +245,10 @@ class Reading:
     def __init__(self, request, stops, form, words):
         self.request, self.stops, self.form = request, stops, form
         self.wants_usage = bool((words.get("stream_options") or {}).get("include_usage"))
-        self.finish, self.usage = None, None
+        self.finish, self.num_read = None, 0
 
     async def first(self):
+        """The news of the first token, or why there is none."""
         news = await self.request.news.get()
         if isinstance(news, Refused):
             raise news
@@ -215,7 +260,7 @@ class Reading:
         hold = max((len(stop) - 1 for stop in self.stops), default=0)
         try:
             while isinstance(news, str):
-                text += news
+                text, self.num_read = text + news, self.num_read + 1
                 cuts = [at for at in (text.find(stop) for stop in self.stops) if at >= 0]
                 sure = min(cuts) if cuts else len(text) - hold
                 if sure > told:
@@ -223,33 +268,77 @@ class Reading:
                     told = sure
                 if cuts:
                     self.finish = "stop"
-                    break
+                    return
                 news = await self.request.news.get()
-            else:
-                if news is None or isinstance(news, Refused):
-                    raise news or Refused(500, "cancelled")
-                self.finish = news.finish
-                if len(text) > told:
-                    yield text[told:]
-        finally:  # also when the client went away
-            self.request.is_cancelled = not self.request.sequence.is_finished
-            self.usage = usage_of(self.request)
+            if isinstance(news, Refused):
+                raise news
+            self.finish = news.finish
+            if len(text) > told:
+                yield text[told:]
+        finally:  # also when the client went away; of one that is finished nobody is told
+            self.request.is_cancelled = True
 
-    async def whole(self, news):
-        text = "".join([piece async for piece in self.pieces(news)])
-        return self.form.whole(text, self.finish, self.usage)
+    def usage(self):
+        """Of tokens that were read: behind a stop text the engine may have gone on."""
+        sequence, prompt = self.request.sequence, len(self.request.tokens)
+        new = min(self.num_read, len(sequence.new))
+        return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new,
+                "prompt_tokens_details": {"cached_tokens": sequence.cached}}
+
+    async def whole(self):
+        text = "".join([piece async for piece in self.pieces(await self.first())])
+        return self.form.whole(text, self.finish, self.usage())
 
     async def stream(self, news):
         form = self.form
-        async for piece in self.pieces(news):
-            yield event(form.part([form.piece(piece, None)]))
-        yield event(form.part([form.piece("", self.finish)]))
-        if self.wants_usage:
-            yield event(form.part([], self.usage))
+        try:
+            for choice in form.opening():
+                yield event(form.part([choice]))
+            async for piece in self.pieces(news):
+                yield event(form.part([form.piece(piece, None)]))
+            yield event(form.part([form.piece("", self.finish)]))
+            if self.wants_usage:
+                yield event(form.part([], self.usage()))
+        except Refused as error:  # too late for a status
+            yield event(error.body())
         yield "data: [DONE]\n\n"
 
 
+async def unless_gone(request, work):
+    """What @work gives; None, and it is cancelled, where the client goes away before."""
+    async def leave():
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+    work, gone = asyncio.ensure_future(work), asyncio.ensure_future(leave())
+    try:
+        await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+        return work.result() if work.done() else None
+    finally:
+        gone.cancel()
+        work.cancel()
+
+
 ROLES = {role: role for role in ("system", "user", "assistant")} | {"developer": "system"}
+
+
+# What changes the answer and cannot be had here, and the one value that asks for nothing. Null does too.
+NEUTRAL = {"n": 1, "best_of": 1, "echo": False, "suffix": "", "logprobs": False, "top_logprobs": 0,
+           "logit_bias": {}, "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1,
+           "tools": [], "functions": [], "response_format": {"type": "text"}}
+
+
+def is_like(value, neutral):
+    """Whether it asks for nothing; a number is no truth value."""
+    same_kind = isinstance(value, bool) == isinstance(neutral, bool)
+    return value is None or same_kind and value == neutral
+
+
+def stop_texts(words):
+    stops = words.get("stop") or []
+    stops = [stops] if isinstance(stops, str) else stops
+    if not (isinstance(stops, list) and all(isinstance(stop, str) and stop for stop in stops)):
+        raise Refused(400, "stop: wanted a text, or a list of texts, not empty")
+    return stops
 
 
 def given(words, default, *keys):
@@ -275,17 +364,11 @@ def event(part):
     return f"data: {json.dumps(part)}\n\n"
 
 
-def usage_of(request):
-    sequence, prompt = request.sequence, len(request.tokens)
-    new = len(sequence.new)
-    return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new,
-            "prompt_tokens_details": {"cached_tokens": sequence.cached}}
-
-
 def main(arguments):
     model = load_or_make(arguments.model)
     cache = cache_of(model, arguments)
     listening = socket.create_server(("127.0.0.1", arguments.port))
     print(f"http://127.0.0.1:{listening.getsockname()[1]}/v1 answers as {model.name}", flush=True)
-    config = uvicorn.Config(Server(Engine(model, cache)).app, log_level="warning")
+    config = uvicorn.Config(Server(Engine(model, cache)).app, log_level="warning",
+                            timeout_graceful_shutdown=2)  # for streams that are under way
     uvicorn.Server(config).run(sockets=[listening])

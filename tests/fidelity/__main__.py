@@ -14,6 +14,7 @@ import sys
 import time
 
 from engine import MODELS, packages
+from engine.arguments import count, in_a_line, output, picture
 from engine.cache import staging_bytes
 from engine.daemon import Daemon
 from engine.dense import LocalCache
@@ -22,6 +23,7 @@ from engine.model import load
 from . import measure
 from .plans import PLANS
 
+ROOM = 256  # tokens that a needle, its question and the answer may need besides the haystack
 COLUMNS = {  # key: (head, form)
     "name": ("plan", "{:<10}"), "bytes_per_token": ("B/token", "{:>8.0f}"),
     "perplexity": ("perplexity", "{:>11.4f}"), "agreement": ("same token", "{:>11.2%}"),
@@ -38,21 +40,32 @@ def arguments(words=None):
     parser.add_argument("--plans", default=",".join(PLANS), help=f"of {', '.join(PLANS)}")
     parser.add_argument("--text", default="alice29.txt",
                         help=f"{', '.join(measure.BOOKS)}, or a file")
-    parser.add_argument("--windows", type=int, default=2, help="of the text; 0: no perplexity")
-    parser.add_argument("--window-tokens", type=int, default=measure.WINDOW)
-    parser.add_argument("--needles", type=int, default=1000, metavar="TOKENS",
+    parser.add_argument("--windows", type=count, default=2, help="of the text; 0: no perplexity")
+    parser.add_argument("--window-tokens", type=count, default=measure.WINDOW)
+    parser.add_argument("--needles", type=count, default=1000, metavar="TOKENS",
                         help="length of the haystack; 0: none")
-    parser.add_argument("--json", metavar="FILE", help="- is standard output, and then nothing else")
-    parser.add_argument("--plot", metavar="FILE")
+    parser.add_argument("--json", metavar="FILE", type=output,
+                        help="- is standard output, and then nothing else")
+    parser.add_argument("--plot", metavar="FILE", type=picture)
     return parser.parse_args(words)
 
 
 class Harness:
     def __init__(self, given):
         self.given, self.model = given, load(given.model)
+        self.check()
         self.text = read(given.text)
         self.texts = measure.windows(self.model, self.text, given.windows, given.window_tokens)
         self.lengths = [given.needles] if given.needles else []
+
+    def check(self):
+        given, longest = self.given, self.model.max_tokens
+        if not given.windows and not given.needles:
+            raise ValueError("--windows 0 and --needles 0: nothing is left to measure")
+        if not 3 <= given.window_tokens <= longest:
+            raise ValueError(f"--window-tokens: 3 to {longest}")
+        if given.needles > longest - ROOM:
+            raise ValueError(f"--needles: up to {longest - ROOM}, or the question has no room")
 
     def row(self, name, cache, baseline=None):
         """A row of the table, and what later ones are compared with."""
@@ -125,7 +138,10 @@ def plot(rows, title, path):
 
 
 def main(words=None):
-    given = arguments(words)
+    return in_a_line("fidelity", lambda: measured(arguments(words)))
+
+
+def measured(given):
     unknown = [name for name in given.plans.split(",") if name not in PLANS]
     if unknown:
         raise SystemExit(f"fidelity: no plan {unknown[0]}: there are {', '.join(PLANS)}")

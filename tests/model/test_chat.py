@@ -1,15 +1,20 @@
 """The terminal chat and the worker, as they would be started, on tiny models."""
 
+import contextlib
 import json
 import os
+import pty
 import re
+import select
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from engine.daemon import Daemon
+from engine.daemon import Daemon, built
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -38,6 +43,47 @@ def test_a_second_terminal_finds_the_beginning():
     assert figures(two.stdout)[0][0] > 1000
 
 
+@contextlib.contextmanager
+def terminal(*words):
+    """A command on a terminal of its own; gives a function that types, and waits for a pattern."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen([sys.executable, "-m", "engine", *words], cwd=TESTS, stdin=theirs,
+                             stdout=theirs, stderr=theirs,
+                             env={**os.environ, "PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"})
+    os.close(theirs)
+
+    def type_in(text, wanted):
+        os.write(ours, text.encode())
+        said, until = "", time.monotonic() + 60
+        while not re.search(wanted, said):
+            assert time.monotonic() < until and child.poll() is None, said
+            if select.select([ours], [], [], 0.1)[0]:
+                said += os.read(ours, 4096).decode("utf-8", "replace")
+        return said
+    try:
+        yield type_in
+    finally:
+        child.kill()
+        child.wait()
+        os.close(ours)
+
+
+def test_two_terminals_have_bars_and_status_shows_both():
+    with Daemon() as daemon:
+        words = ("chat", "--model", "tiny-llama", "--dir", str(daemon.run), "--token",
+                 daemon.token_of("chat"))
+        with terminal(*words) as one, terminal(*words) as two:
+            said = one("When does it open?\n", r"tokens reused.*\]")
+            assert re.search(r"reading +\[#* +\] +\d+ %", said) and "[" + "#" * 30 + "] 100 %" in said
+            assert figures(two("Who is the cook?\n", r"tokens reused.*\]"))[0][0] > 1000
+            status, sessions = (subprocess.run(
+                [built() / "client-lib" / "kvpool", command, "--dir", daemon.run], check=True,
+                text=True, stdout=subprocess.PIPE).stdout for command in ("status", "sessions"))
+        assert "2 sessions, 2 sequences" in status
+        assert re.search(r"^chat +tenant +[\d.]+ MiB .* [1-9]\d? %", status, re.MULTILINE)
+        assert len(re.findall(r"^[0-9a-f]{16} chat ", sessions, re.MULTILINE)) == 2
+
+
 def test_without_a_daemon():
     done = start("chat", "--model", "tiny-gemma3", "--local", input="How high is it?\n")
     assert done.returncode == 0 and len(figures(done.stdout)) == 1, done.stdout
@@ -45,12 +91,22 @@ def test_without_a_daemon():
 
 def test_nobody_there(tmp_path):
     done = start("chat", "--model", "tiny-llama", "--dir", str(tmp_path), input="x\n")
-    assert done.returncode == 1 and "kvpoold" in done.stdout
+    assert done.returncode == 1
+    assert done.stdout.endswith(f"chat: {tmp_path}: nobody listens there: is kvpoold running?\n")
+
+
+def test_a_port_that_is_taken():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = start("serve", "--local", "--model", "tiny-llama", "--port",
+                     str(taken.getsockname()[1]))
+    assert done.returncode == 1 and done.stdout.startswith("serve: ") and "in use" in done.stdout
 
 
 def test_wrong_words():
     for words, wrong in ((("chat", "--local", "--model", "foo"), "invalid choice: 'foo'"),
-                         (("serve", "--local", "--port", "99999"), "invalid port value: '99999'")):
+                         (("serve", "--local", "--port", "99999"), "invalid port value: '99999'"),
+                         (("job", "--plot", "/nowhere/x.png"), "cannot write '/nowhere/x.png'"),
+                         (("job", "--plot", "x.txt"), "'x.txt' ends with none of .png, .svg, .pdf")):
         done = start(*words)
         assert done.returncode == 2
         assert wrong in done.stdout

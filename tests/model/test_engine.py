@@ -1,5 +1,7 @@
 """Who runs when: over a cache that writes down what it was asked."""
 
+import time
+
 import kvpool
 import pytest
 
@@ -108,6 +110,48 @@ def test_preempted_it_does_not_run(engine):
     assert engine.run(one)[0] == engine.run(engine.add(prompt(20), 4, stops=()))[0]
 
 
+def preempted_and_changed(engine):
+    """What it says if it is cut, forked and extended while it has no blocks."""
+    sequence = engine.add(prompt(60), 3, stops=())
+    engine.run(sequence)
+    engine.preempt(sequence)
+    engine.truncate(sequence, 20, prompt(2), 3)
+    engine.resume(sequence)
+    cut = engine.run(sequence)
+    engine.preempt(sequence)
+    child = engine.fork(sequence, prompt(1), 2)
+    engine.extend(sequence, prompt(3), 2)
+    engine.resume(sequence)
+    return cut + engine.run(sequence, child)
+
+
+@pytest.mark.parametrize("family", ("llama", "gemma3"))
+def test_preempted_it_can_be_changed(family):
+    model = tiny.make(family)
+    wanted = preempted_and_changed(Engine(model, LocalCache(model)))
+    whole = Engine(model, LocalCache(model))
+    assert wanted[0] == whole.run(whole.add(prompt(20) + prompt(2), 3, stops=()))[0]
+    with Daemon() as daemon, daemon.pool(staging_bytes=staging_bytes(model)) as pool:
+        assert preempted_and_changed(Engine(model, DaemonCache(model, pool))) == wanted
+
+
+def test_a_pass_is_one_step_and_one_call_a_layer(monkeypatch):
+    """Whatever runs in it: here a chunk of a prompt beside a token of an answer."""
+    model, calls = tiny.make(), []
+    with Daemon() as daemon, daemon.pool(staging_bytes=staging_bytes(model)) as pool:
+        engine = Engine(model, DaemonCache(model, pool), chunk=16)
+        one = engine.add(prompt(20), 8, stops=())
+        engine.step(), engine.step()
+        engine.add(prompt(70)[40:], 1, stops=())
+        for name in [name for name in dir(kvpool.EngineVerbs) if not name.startswith("_")]:
+            verb = getattr(pool, name)
+            monkeypatch.setattr(kvpool.Pool, name, lambda _, *words, name=name, verb=verb, **more: (
+                calls.append(name), verb(*words, **more))[1])
+        engine.step()
+        assert len(one.new) == 2
+    assert calls == ["match", "allocate", "step", *["attend"] * model.num_layers]
+
+
 def test_released_it_leaves(engine):
     sequence = engine.add(prompt(9), 4)
     engine.step()
@@ -159,6 +203,38 @@ def test_while_there_is_no_daemon_it_says_so_and_goes_on_later():
         daemon.start()
         dense = Engine(model, LocalCache(model))
         assert engine.run(sequence) == dense.run(dense.add(prompt(30), 8, stops=()))
+
+
+def test_while_one_waits_for_another_engine_others_run():
+    """And not for ever: an engine that stopped in the middle is not waited for."""
+    model, shared = tiny.make(), prompt(50)
+    with Daemon() as daemon, daemon.pool() as theirs, daemon.pool(
+            staging_bytes=staging_bytes(model)) as pool:
+        DaemonCache(model, theirs).open(1, shared)  # and computes nothing
+        engine, dense = Engine(model, DaemonCache(model, pool)), Engine(model, LocalCache(model))
+        waits = engine.add(shared, 3, stops=())
+        start = time.monotonic()
+        assert engine.step() == [] and engine.waiting == [waits] and waits.patience > 2
+        other = engine.add(prompt(9)[3:], 3, stops=())
+        assert engine.run(other) == dense.run(dense.add(prompt(9)[3:], 3, stops=()))
+        assert time.monotonic() - start < 5 and engine.waiting == [waits]
+        waits.patience = 2
+        assert engine.run(waits) == dense.run(dense.add(shared, 3, stops=()))
+        assert waits.patience == 0 and waits.computed == 52
+
+
+def test_one_that_is_cut_when_the_daemon_is_gone_joins_once():
+    model = tiny.make()
+    with Daemon() as daemon, daemon.pool(staging_bytes=staging_bytes(model)) as pool:
+        engine = Engine(model, DaemonCache(model, pool))
+        sequence = engine.add(prompt(60), 3, stops=())
+        engine.run(sequence)
+        daemon.stop(9)
+        daemon.start()
+        engine.truncate(sequence, 20, prompt(2), 3)
+        dense = Engine(model, LocalCache(model))
+        assert engine.run(sequence) == dense.run(dense.add(prompt(20) + prompt(2), 3, stops=()))
+        assert engine.waiting == [] and engine.step() == []
 
 
 def test_growth_preempts_and_comes_back(small, monkeypatch):

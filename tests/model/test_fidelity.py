@@ -74,6 +74,19 @@ def test_the_table(capsys, book, tmp_path, model):
     assert capsys.readouterr().out.count("\n") == 6 and picture.stat().st_size > 5000
 
 
+@pytest.mark.parametrize("words, said", [
+    (("--windows", "0", "--needles", "0"), "nothing is left"), (("--window-tokens", "1"), "window-tokens"),
+    (("--window-tokens", "9000"), "8192"), (("--needles", "8000"), "no room"),
+    (("--windows", "-1"), "invalid count value"), (("--json", "/nowhere/x"), "cannot write"),
+    (("--plot", "x.foo"), "ends with none of"), (("--text", "/nowhere/x"), "/nowhere/x"),
+    (("--windows", "1000"), "no 1000 windows")])
+def test_what_cannot_be_is_said_first(capsys, book, words, said):
+    with pytest.raises(SystemExit) as caught:
+        harness.main(["--model", "tiny-llama", "--text", book, *words])
+    out, err = capsys.readouterr()
+    assert said in f"{caught.value}{err}" and out == ""
+
+
 def test_unknown_plans_are_refused(book):
     with pytest.raises(SystemExit, match="no plan f8"):
         harness.main(["--model", "tiny-llama", "--text", book, "--plans", "f32,f8"])

@@ -3,8 +3,10 @@
 import concurrent.futures
 import contextlib
 import os
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -53,11 +55,15 @@ def tiny(models):
 
 
 def dense(model, tokens, count):
+    new, finish = dense_tokens(model, tokens, count)
+    return model.tokeniser.decode(new[:-1] if finish == "stop" else new), finish
+
+
+def dense_tokens(model, tokens, count, stops=None):
     engine = Engine(model, LocalCache(model))
-    sequence = engine.add(tokens, count)
+    sequence = engine.add(tokens, count, stops)
     engine.run(sequence)
-    shown = sequence.new[:-1] if sequence.finish == "stop" else sequence.new
-    return model.tokeniser.decode(shown), sequence.finish
+    return sequence.new, sequence.finish
 
 
 def test_models(clients):
@@ -89,6 +95,7 @@ def test_a_stream_says_the_same_in_pieces(clients, tiny):
     stream = clients[1].chat.completions.create(model="any", messages=messages, max_tokens=20,
                                                 stream=True, stream_options={"include_usage": True})
     parts = list(stream)
+    assert (parts[0].choices[0].delta.role, parts[0].choices[0].delta.content) == ("assistant", "")
     text = "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
     assert text == whole.choices[0].message.content == dense(
         tiny, tiny.tokeniser.chat(messages), 20)[0]
@@ -108,35 +115,103 @@ def test_many_at_once(clients, tiny):
         assert answer.choices[0].text == dense(tiny, tiny.tokeniser.text(prompt), 10)[0]
 
 
-def test_a_stop_text_is_cut_off(clients):
-    whole = clients[0].completions.create(model="any", prompt="Stop", max_tokens=20)
-    text = whole.choices[0].text
+def test_a_stop_text_is_cut_off(clients, tiny):
+    tokens = dense_tokens(tiny, tiny.tokeniser.text("Stop"), 20)[0]
+    text = tiny.tokeniser.decode(tokens)
     stop = text[5:7]
-    cut = clients[0].completions.create(model="any", prompt="Stop", max_tokens=20, stop=[stop])
-    assert cut.choices[0].text == text[:text.index(stop)]
-    assert cut.choices[0].finish_reason == "stop"
+    count = next(n for n in range(20) if stop in tiny.tokeniser.decode(tokens[:n]))
+    for words in ({"max_tokens": 20}, {"max_tokens": 2000}):  # what the engine is ahead is not told
+        cut = clients[0].completions.create(model="any", prompt="Stop", stop=["never", stop], **words)
+        assert cut.choices[0].text == text[:text.index(stop)]
+        assert cut.choices[0].finish_reason == "stop"
+        assert cut.usage.completion_tokens == count
 
 
-def test_a_client_that_leaves_frees_the_engine(clients, daemon):
+def test_prompts_of_tokens_and_lists_of_one(clients, tiny):
+    tokens = tiny.tokeniser.text("A bell")
+    said = [clients[0].completions.create(model="any", prompt=prompt, max_tokens=5).choices[0].text
+            for prompt in ("A bell", tokens, ["A bell"], [tokens])]
+    assert said == [dense(tiny, tokens, 5)[0]] * 4
+
+
+def test_a_model_may_be_kept_from_stopping(clients, tiny):
+    """ignore_eos, which load generators send."""
+    prompt = next(text for text in map(str, range(1000))
+                  if dense(tiny, tiny.tokeniser.text(text), 12)[1] == "stop")
+    stopped = clients[0].completions.create(model="any", prompt=prompt, max_tokens=12)
+    assert stopped.choices[0].finish_reason == "stop" and stopped.usage.completion_tokens < 12
+    done = clients[0].completions.create(model="any", prompt=prompt, max_tokens=12,
+                                         extra_body={"ignore_eos": True})
+    assert done.choices[0].finish_reason == "length" and done.usage.completion_tokens == 12
+
+
+def test_without_a_limit_there_is_one(clients, tiny):
+    done = clients[0].completions.create(model="any", prompt=[5] * (tiny.max_tokens - 3),
+                                         extra_body={"ignore_eos": True})
+    assert done.usage.completion_tokens == 3 and done.choices[0].finish_reason == "length"
+    done = clients[0].completions.create(model="any", prompt="x", extra_body={"ignore_eos": True})
+    assert done.usage.completion_tokens == 16
+
+
+def sequences(daemon):
+    with daemon.operator() as operator:
+        return operator.status()["sequences"]
+
+
+def until_no_sequence_is_left(daemon):
+    until = time.monotonic() + 10
+    while sequences(daemon):
+        assert time.monotonic() < until, "the sequence of a client that left is still there"
+        time.sleep(0.05)
+
+
+def test_a_client_that_leaves_a_stream_frees_the_engine(clients, daemon):
     stream = clients[0].completions.create(model="any", prompt="x", max_tokens=8000, stream=True)
     next(iter(stream))
+    assert sequences(daemon) == 1
     stream.close()
-    clients[0].completions.create(model="any", prompt="y", max_tokens=2)
-    with daemon.operator() as operator:
-        for _ in range(200):
-            if operator.status()["sequences"] == 0:
-                return
-            clients[0].completions.create(model="any", prompt="y", max_tokens=2)
-    pytest.fail("the sequence of a client that left is still there")
+    until_no_sequence_is_left(daemon)
 
 
-@pytest.mark.parametrize("words", [
-    {"prompt": ""}, {"prompt": [10 ** 9]}, {"prompt": "x", "max_tokens": 0},
-    {"prompt": "x", "max_tokens": 9000}, {"prompt": "x", "n": 2}, {"prompt": ["x", "y"]}])
-def test_bad_requests(clients, words):
+def test_a_client_that_leaves_before_its_answer_frees_the_engine(clients, daemon):
+    body = b'{"prompt": "x", "max_tokens": 8000, "ignore_eos": true}'
+    url = clients[0].base_url
+    with socket.create_connection((url.host, url.port)) as link:
+        link.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" %
+                     (len(body), body))
+        until = time.monotonic() + 10
+        while sequences(daemon) == 0:
+            assert time.monotonic() < until
+    until_no_sequence_is_left(daemon)
+
+
+@pytest.mark.parametrize("words, wrong", [
+    ({"prompt": ""}, "prompt"), ({"prompt": [10 ** 9]}, "prompt"), ({"prompt": ["x", "y"]}, "prompt"),
+    ({"max_tokens": 0}, "max_tokens"), ({"max_tokens": 9000}, "8192"),
+    ({"prompt": [5] * 8192}, "8192"), ({"n": 2}, "n: "), ({"best_of": 2}, "best_of"),
+    ({"logprobs": 0}, "logprobs"), ({"echo": True}, "echo"), ({"presence_penalty": 1}, "presence"),
+    ({"stop": [""]}, "stop"), ({"stop": [5]}, "stop"), ({"stop": {"a": 1}}, "stop"),
+    ({"stream": True, "stream_options": "x"}, "stream_options")])
+def test_bad_requests(clients, words, wrong):
     with pytest.raises(openai.BadRequestError) as caught:
-        clients[0].completions.create(model="any", **words)
-    assert caught.value.body["message"]
+        clients[0].completions.create(**{"model": "any", "prompt": "x"} | words)
+    assert wrong in caught.value.body["message"]
+    assert caught.value.body["type"] == "invalid_request_error"
+
+
+def test_what_asks_for_nothing_is_taken(clients):
+    plain = clients[0].completions.create(model="any", prompt="x", max_tokens=3)
+    words = {"n": 1, "best_of": 1, "echo": False, "logprobs": None, "presence_penalty": 0.0,
+             "temperature": 1.5, "top_p": 0.5, "seed": 3, "user": "me",
+             "extra_body": {"repetition_penalty": 1.0, "top_k": 5}}
+    assert clients[0].completions.create(model="any", prompt="x", max_tokens=3,
+                                         **words).choices == plain.choices
+
+
+def test_a_wrong_address_is_said_in_the_same_shape(clients):
+    with pytest.raises(openai.NotFoundError) as caught:
+        clients[0].embeddings.create(model="any", input="x")
+    assert "/v1/embeddings" in caught.value.body["message"]
 
 
 def test_bad_messages(clients):
@@ -154,22 +229,44 @@ def test_what_clients_send_as_well(clients):
                                              max_completion_tokens=5, stop=None)
     assert one.choices == two.choices and one.usage.prompt_tokens == two.usage.prompt_tokens
     image = [{"type": "image_url", "image_url": {"url": "data:"}}]
-    for words in ({"messages": [{"role": "user", "content": image}]}, {"max_tokens": 0}):
+    tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
+    for words in ({"messages": [{"role": "user", "content": image}]}, {"max_tokens": 0},
+                  {"tools": [tool]}, {"logprobs": True}, {"response_format": {"type": "json_object"}}):
         with pytest.raises(openai.BadRequestError):
             clients[0].chat.completions.create(**{"model": "any", "messages": turns} | words)
 
 
 def test_without_a_daemon_clients_are_told():
     with Daemon() as daemon, serving(daemon, "tiny-llama") as client:
-        stream = client.completions.create(model="any", prompt="x", max_tokens=8000, stream=True)
-        next(iter(stream))
+        left, stream = [client.completions.create(model="any", prompt=prompt, max_tokens=8000,
+                                                  stream=True) for prompt in "xy"]
+        parts = iter(stream)
+        next(parts), next(iter(left))
         daemon.stop(9)
-        stream.close()  # while nobody can be told to let go of it
-        for _ in range(2):
-            with pytest.raises(openai.InternalServerError):
-                client.completions.create(model="any", prompt="y", max_tokens=2)
+        left.close()  # while nobody can be told to let go of it
+        with pytest.raises(openai.APIError, match="is kvpoold running"):  # in the middle of it
+            list(parts)
+        with pytest.raises(openai.InternalServerError) as caught:
+            client.completions.create(model="any", prompt="y", max_tokens=2)
+        assert caught.value.status_code == 503
         daemon.start()
         assert client.completions.create(model="any", prompt="x", max_tokens=2).choices
+
+
+def test_a_stream_goes_on_over_a_restart_of_the_daemon(tiny):
+    tokens, count = tiny.tokeniser.text("the tide comes in " * 5), 200
+    with Daemon() as daemon, serving(daemon, "tiny-llama") as client:
+        stream = client.completions.create(
+            model="any", prompt=tokens, max_tokens=count, stream=True,
+            stream_options={"include_usage": True}, extra_body={"ignore_eos": True})
+        parts = [next(iter(stream))]
+        daemon.stop(9)
+        daemon.start()
+        parts += stream
+        text = "".join(part.choices[0].text for part in parts if part.choices)
+        assert text == tiny.tokeniser.decode(dense_tokens(tiny, tokens, count, ())[0])
+        assert parts[-1].usage.prompt_tokens_details.cached_tokens == 0  # it had computed that itself
+        assert parts[-1].usage.completion_tokens == count
 
 
 def test_a_prompt_that_the_pool_cannot_hold():

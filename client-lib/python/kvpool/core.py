@@ -466,6 +466,19 @@ class Core:
                 self.rings.disarm()
             self.take_in()
 
+    def poll(self, timeout: float) -> int:
+        """Takes in answers, and waits so long for the first: how many requests resolved."""
+        until, before = time.monotonic() + timeout, len(self._outstanding)
+        while True:
+            pause = self.turn()
+            left = until - time.monotonic()
+            if not 0 < len(self._outstanding) == before or left <= 0:
+                break
+            self._sleep(left if pause is None else min(pause, left))
+        if self.rings:
+            self.rings.disarm()
+        return before - len(self._outstanding)
+
     def _sleep(self, timeout: float | None) -> None:
         items: list[Any] = [(self._socket, zmq.POLLIN)]
         if self.session:

@@ -100,7 +100,7 @@ class _PlainConnection(Plain, _Connection):
 class Later(Deferred, EngineVerbs):
     """Verbs that are sent and waited for later: each returns a Pending (result(), is_done).
 
-    Requests are collected into one message until flush(), or until anybody waits. Verbs of one
+    Requests are collected into one message until flush() or poll(), or until anybody waits. Verbs of one
     sequence are carried out in the order they were sent; steps may go by shared memory, so wait for
     other verbs of a sequence before its step, and for its step before them.
     """
@@ -111,6 +111,13 @@ class Later(Deferred, EngineVerbs):
     def flush(self) -> None:
         """Sends what is collected."""
         self._core.flush()
+
+    def poll(self, timeout: float = 0.0) -> int:
+        """Sends what is collected, and takes in what was answered: how many requests are done by it.
+
+        timeout: seconds to wait for the first answer where there is none yet; 0: only looks.
+        """
+        return self._core.poll(timeout)
 
 
 class Pool(_PlainConnection, _EngineConnection, EngineVerbs):
@@ -161,6 +168,7 @@ class _AsyncConnection(Async, _Connection):
         super().__init__(**options)
         self._watched: list[int] = []
         self._timer: asyncio.Handle | None = None
+        self._opening: asyncio.Task[None] | None = None
         self._waiting: deque[asyncio.Future[None]] = deque()  # for a request to be answered
 
     async def connect(self) -> Self:
@@ -172,7 +180,7 @@ class _AsyncConnection(Async, _Connection):
         pauses = self._core.retries()
         while True:
             try:
-                await asyncio.to_thread(self._core.open)
+                await self._open()
                 break
             except Disconnected:
                 pause = next(pauses, None)
@@ -192,6 +200,22 @@ class _AsyncConnection(Async, _Connection):
 
     reconnect = connect
 
+    async def _open(self) -> None:
+        """One attempt, in a thread. Who is cancelled meanwhile is not connected when that ends."""
+
+        def end(opening: asyncio.Task[None]) -> None:
+            if not opening.exception() and opening is self._opening:  # the next one closes by itself
+                self._core.close()
+
+        if self._opening and not self._opening.done():
+            await asyncio.wait([self._opening])
+        self._opening = asyncio.create_task(asyncio.to_thread(self._core.open))
+        try:
+            await asyncio.shield(self._opening)
+        except asyncio.CancelledError:
+            self._opening.add_done_callback(end)
+            raise
+
     async def close(self) -> None:
         """Ends the connection, and with it whatever the session holds. May be repeated."""
         self._forget()
@@ -209,18 +233,13 @@ class _AsyncConnection(Async, _Connection):
         await self.close()
 
     async def _run(self, call: Call[T]) -> T:
-        loop = asyncio.get_running_loop()
-        while self._core.is_full:
-            room = loop.create_future()
-            self._waiting.append(room)
-            await room
-        pending = self._core.submit(call)
-        answered = loop.create_future()
+        pending = await self._submit(call)
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_done() -> None:
-            for future in (answered, self._waiting.popleft() if self._waiting else None):
-                if future and not future.done():
-                    future.set_result(None)
+            if not answered.done():
+                answered.set_result(None)
+            self._wake()
 
         pending._on_done = on_done
         self._soon(0.0)
@@ -231,11 +250,31 @@ class _AsyncConnection(Async, _Connection):
             raise
         return pending.result()
 
+    async def _submit(self, call: Call[T]) -> Pending[T]:
+        """In turn, once there is room. Who was woken and does not use the room wakes the next one."""
+        try:
+            while self._core.is_full:
+                room = asyncio.get_running_loop().create_future()
+                self._waiting.append(room)
+                await room
+            return self._core.submit(call)
+        except BaseException:
+            self._wake()
+            raise
+
+    def _wake(self) -> None:
+        """The first one that still waits for room."""
+        while self._waiting:
+            room = self._waiting.popleft()
+            if not room.done():
+                room.set_result(None)
+                return
+
     def _cancel(self, pending: Pending[Any]) -> None:
         """Whoever waited was cancelled: the daemon need not go on."""
         if not pending.is_done and not self._core.is_full and self._core.is_connected:
             request = wire.Request(cancel=wire.Cancel(request=pending.id))
-            self._core.submit(Call(request, lambda answer: None))
+            self._core.submit(Call(request, lambda answer: None))._on_done = self._wake
             self._soon(0.0)
 
     def _soon(self, seconds: float | None) -> None:

@@ -31,6 +31,9 @@ from .staging import Staging
 from .step import Step
 
 
+MAX_FRAME_BYTES = 4 << 20  # of blocks; a daemon takes no more in a message
+
+
 def nothing(answer: Answer) -> None:
     pass
 
@@ -259,9 +262,12 @@ class EngineVerbs(Face):
         """Copies K and V of whole blocks in, those that are not published yet.
 
         blocks: ``[block]...``, each of exactly block_bytes as Model.kv_views() shows them; in
-        staging, or anywhere. NotFound, Stale, Busy; Malformed: the wrong size.
+        staging, or anywhere: then they go in a message, or, over 4 MiB, are copied to staging.
+        NotFound, Stale, Busy; Malformed: the wrong size. MemoryError: staging has no room for a copy.
         """
         at = self._staging.offset_of(blocks)
+        if at is None and blocks.nbytes > MAX_FRAME_BYTES:
+            blocks, at = self._staging.put(blocks)
         wanted = wire.Write(
             sequence=sequence,
             group=group,
@@ -287,7 +293,8 @@ class EngineVerbs(Face):
         """Copies K and V of whole blocks out: uint8 ``[block][block_bytes]`` (Model.kv_views()).
 
         out: an array in staging that they are written to, large enough; without it they come in a
-        message. Invalid: an unfilled sequence. NotFound, Stale, Busy, Overloaded.
+        message, up to 4 MiB (Unsupported: more). Invalid: an unfilled sequence. NotFound, Stale,
+        Busy, Overloaded.
         """
         at = None if out is None else self._staging.offset_of(out)
         if out is not None and at is None:

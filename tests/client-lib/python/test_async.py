@@ -58,6 +58,48 @@ def test_what_is_asked_together_waits_for_credits(daemon: Daemon, model: kvpool.
     asyncio.run(main())
 
 
+def test_who_waits_for_credits_is_told_that_the_daemon_died(
+    own_daemon: Daemon, model: kvpool.Model
+) -> None:
+    """More than twice as many as can be outstanding; some are cancelled before their turn."""
+
+    async def main() -> None:
+        async with kvpool.AsyncPool(directory=own_daemon.run) as pool:
+            await pool.register_model(model)
+            prompt = kvpool.Prompt(model, TEXT)
+            await pool.allocate(1, prompt, unfilled=True)
+            asked = [asyncio.create_task(pool.wait_arriving(prompt)) for _ in range(900)]
+            await asyncio.sleep(0.05)
+            for task in asked[250:700]:
+                task.cancel()
+            own_daemon.stop(signal.SIGKILL)
+            async with asyncio.timeout(10):
+                said = await asyncio.gather(*asked, return_exceptions=True)
+            kinds = [type(each) for each in said]
+            assert kinds[:250] == [kvpool.Disconnected] * 250
+            assert kinds[700:] == [kvpool.Disconnected] * 200
+
+    asyncio.run(main())
+
+
+def test_who_is_cancelled_while_waiting_for_credits_takes_no_turn(
+    daemon: Daemon, model: kvpool.Model
+) -> None:
+    async def main() -> None:
+        async with kvpool.AsyncPool(directory=daemon.run) as pool:
+            await pool.register_model(model)
+            prompt = kvpool.Prompt(model, TEXT)
+            asked = [asyncio.create_task(pool.match(prompt)) for _ in range(1000)]
+            await asyncio.sleep(0)  # all have asked: 256 are outstanding, the rest waits
+            for task in asked[256:900]:
+                task.cancel()
+            async with asyncio.timeout(10):
+                said = await asyncio.gather(*asked, return_exceptions=True)
+            assert [getattr(each, "matched", None) for each in said[900:]] == [0] * 100
+
+    asyncio.run(main())
+
+
 def test_a_task_that_is_cancelled_cancels_its_request(daemon: Daemon, model: kvpool.Model) -> None:
     async def main() -> None:
         async with kvpool.AsyncPool(directory=daemon.run) as pool:
@@ -103,6 +145,30 @@ def test_a_daemon_that_stops_answering_is_a_timeout(own_daemon: Daemon) -> None:
                 await pool.stats(timeout=0.1)
             own_daemon.process.send_signal(signal.SIGCONT)
             assert (await pool.stats())["payer"] == "me"
+
+    asyncio.run(main())
+
+
+def test_who_gives_up_connecting_has_no_session(own_daemon: Daemon) -> None:
+    async def main() -> None:
+        assert own_daemon.process
+        pool = kvpool.AsyncPool(directory=own_daemon.run)
+        for is_again in (False, True):
+            own_daemon.process.send_signal(signal.SIGSTOP)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await pool.connect()
+            own_daemon.process.send_signal(signal.SIGCONT)
+            if is_again:
+                await pool.connect()
+            async with kvpool.AsyncOperator(directory=own_daemon.run) as operator:
+                async with asyncio.timeout(10):
+                    while len(await operator.sessions()) != is_again:
+                        await asyncio.sleep(0.05)
+                    await asyncio.sleep(0.3)
+                assert len(await operator.sessions()) == is_again == pool.is_connected
+        assert (await pool.stats())["payer"] == "me"
+        await pool.close()
 
     asyncio.run(main())
 

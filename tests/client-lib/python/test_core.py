@@ -103,6 +103,24 @@ def test_requests_are_collected_into_one_message(pool: kvpool.Pool, fake: Fake) 
         each.result()
 
 
+def test_answers_are_taken_in_without_waiting_for_one_of_them(
+    pool: kvpool.Pool, fake: Fake
+) -> None:
+    assert pool.later.poll(5) == 0  # nothing is outstanding
+    pending = [pool.later.release(i) for i in range(3)]
+    assert pool.later.poll() == 0
+    batch, _ = fake.take()
+    start = time.monotonic()
+    assert pool.later.poll(0.05) == 0 and time.monotonic() - start >= 0.05
+    fake.say([wire.Reply(id=request.id) for request in batch.requests[1:]])
+    assert pool.later.poll(5) == 2
+    assert [each.is_done for each in pending] == [False, True, True]
+    fake.connection.close()
+    assert pool.later.poll(5) == 1
+    with pytest.raises(kvpool.Disconnected):
+        pending[0].result()
+
+
 def test_no_message_is_over_the_cap(pool: kvpool.Pool, fake: Fake) -> None:
     for i in range(10):
         pool.later.append(i, range(1 << 18))  # 1 MiB each

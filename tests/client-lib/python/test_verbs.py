@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
 import threading
 import time
@@ -360,3 +361,47 @@ def test_a_daemon_that_does_not_answer(own_daemon: Daemon) -> None:
         assert 1.1 < time.monotonic() - start < 5
         own_daemon.process.send_signal(signal.SIGCONT)
         assert pool.stats()["payer"] == "me"
+
+
+def test_blocks_of_an_opaque_model_and_more_of_them_than_a_message_takes(daemon: Daemon) -> None:
+    """The bytes are the engine's own business: stored, found again, but not attended."""
+    model = kvpool.Model(name="o", weights_revision=secrets.token_hex(8), num_layers=0, dtype=kvpool.OPAQUE,
+                         layout_name="mine", layout_version=2, opaque_block_bytes=1 << 20)  # fmt: skip
+    prompt = kvpool.Prompt(model, list(range(6 * 16 + 1)))
+    blocks = np.random.default_rng(1).integers(0, 256, (6, 1 << 20), np.uint8)
+    with daemon.pool(staging_bytes=8 << 20) as pool:
+        assert pool.register_model(model).block_bytes == (1 << 20,)
+        pool.allocate(1, prompt, unfilled=True)
+        pool.write(1, blocks[:5])  # over 4 MiB, and not in staging
+        pool.write(1, blocks[5:], first_block=5)
+        pool.fill(1)
+        pool.publish(1)
+        assert pool.match(prompt).matched == 6 * 16
+    with daemon.pool(staging_bytes=8 << 20) as other:
+        other.register_model(model)
+        other.allocate(1, prompt)
+        assert (other.read(1, 4, first_block=2) == blocks[2:6]).all()
+        with pytest.raises(kvpool.Unsupported, match="staging"):
+            other.read(1, 5)
+        out = other.staging.take((5, 1 << 20), np.uint8)
+        assert (other.read(1, 5, out=out) == blocks[:5]).all()
+        with pytest.raises(ValueError, match="opaque"):
+            model.kv_views(out)
+        with pytest.raises(MemoryError):
+            other.write(1, np.zeros((64, 1 << 20), np.uint8))
+
+
+@pytest.mark.parametrize("rings", [True, False])
+def test_steps_are_polled_too(daemon: Daemon, model: kvpool.Model, rings: bool) -> None:
+    q, kv = np.zeros((2, 4, 16), np.float32), np.ones((2, 2, 16), np.float32)
+    with daemon.pool(rings=rings) as pool:
+        pool.register_model(model)
+        pool.allocate(1, kvpool.Prompt(model, [1, 2]), unfilled=True)
+        begun = pool.later.step(model, {1: [1, 2]})
+        while not begun.is_done:
+            pool.later.poll(10)
+        step = begun.result()
+        layers = [pool.later.attend(step, layer, q, kv, kv) for layer in range(2)]
+        while pool.num_outstanding:
+            assert pool.later.poll(10) > 0
+        assert all(layer.is_done for layer in layers) and step.is_ended
