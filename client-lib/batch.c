@@ -60,7 +60,7 @@ int batch_add(struct kvpool *client, const Kvpool__Wire__Request *wire, const vo
         return -EMSGSIZE;
     if (batch->num_bytes + num_bytes + VARINT_BYTES > WIRE_MAX_BATCH_BYTES ||
         batch->num_requests == WIRE_MAX_REQUESTS ||
-        batch->frame_bytes + frame_bytes > WIRE_MAX_DATA_BYTES) {
+        batch->frame_bytes + frame_bytes > WIRE_MAX_BATCH_BYTES) {
         int err = batch_send(client);
         if (err)
             return err;

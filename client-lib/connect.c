@@ -39,7 +39,8 @@ static int monitor_open(struct kvpool *client)
 static int socket_open(struct kvpool *client, const char *endpoint)
 {
     const int zero = 0, mark = HIGH_WATER_MARK;
-    const int64_t max_bytes = WIRE_MAX_DATA_BYTES;
+    /* ZeroMQ drops what is larger and says nothing: what is over the cap should still be seen. */
+    const int64_t max_bytes = 4 * (int64_t)WIRE_MAX_REPLY_BYTES;
 
     client->socket = zmq_socket(client->zmq, ZMQ_DEALER);
     if (!client->socket || zmq_setsockopt(client->socket, ZMQ_LINGER, &zero, sizeof(zero)) < 0 ||

@@ -468,7 +468,8 @@ int kvpool_truncate(struct kvpool *kvpool, uint64_t sequence, uint64_t length);
 /* @child shares every block. NOT_FOUND, EXISTS, LIMIT, BUSY. */
 int kvpool_fork(struct kvpool *kvpool, uint64_t sequence, uint64_t child);
 
-/* NOT_FOUND, BUSY, STALE. -EINVAL: data_bytes is no multiple of num_blocks. */
+/* NOT_FOUND, BUSY, STALE. -EINVAL: data_bytes is no multiple of num_blocks. Over 4 MiB that are not
+ * in staging: -EMSGSIZE, or what is read UNSUPPORTED. */
 int kvpool_write(struct kvpool *kvpool, const struct kvpool_blocks *blocks);
 int kvpool_read(struct kvpool *kvpool, const struct kvpool_blocks *blocks);
 

@@ -87,7 +87,7 @@ const struct setting settings[] = {
     {"max-deadline",        DURATION, LIVE,  AT(max_deadline_ms),     "10min",      10, HOUR,     "longer ones are cut to this"},
     {"drain",               DURATION, LIVE,  AT(drain_ms),            "10s",         0, HOUR,     "sessions may end by themselves for so long after SIGTERM"},
     {"credits",             COUNT,    FIXED, AT(credits),             "256",         1, 65536,    "outstanding requests of a session"},
-    {"message-bytes",       SIZE,     FIXED, AT(message_bytes),       "16MiB", 64 * KiB, 1 * GiB, "of one frame"},
+    {"message-bytes",       SIZE,     FIXED, AT(message_bytes),       "16MiB",  8 * MiB, 1 * GiB, "of one frame; clients send up to 8 MiB"},
     {"session-queue-bytes", SIZE,     FIXED, AT(session_queue_bytes), "64MiB", 64 * KiB, 64 * GiB, "of one session's queued requests and replies"},
     {"queue-bytes",         SIZE,     FIXED, AT(queue_bytes),         "512MiB", 1 * MiB,  1 * TiB, "of all queued requests and replies"},
 

@@ -9,7 +9,7 @@
 #include "daemon/server.h"
 #include "daemon/verbs.h"
 
-enum { COPY_SLICE_BYTES = 1 << 20, FRAME_MAX_BYTES = 4 << 20 };
+enum { COPY_SLICE_BYTES = 1 << 20 };
 
 /* The blocks that the copy is about: places in the scratch, and their arena. */
 struct blocks {
@@ -126,7 +126,7 @@ static int frame_copy(struct call *call, const struct blocks *blocks, uint64_t n
     struct frames *frames = call->frames;
     uint8_t *data;
 
-    if (num_bytes > FRAME_MAX_BYTES)
+    if (num_bytes > WIRE_MAX_DATA_BYTES)
         return refuse(reply, STATUS_UNSUPPORTED, "more than 4 MiB go through staging");
     if (call->waiting->copy.is_write) {
         if (!frames || frames->next == frames->count ||

@@ -18,7 +18,7 @@ enum {
 
     WIRE_MAX_BATCH_BYTES = 8 << 20,  /* a frame with a Batch */
     WIRE_MAX_REPLY_BYTES = 16 << 20, /* a frame with a ReplyBatch */
-    WIRE_MAX_DATA_BYTES = 64 << 20,  /* a data frame; more goes through staging */
+    WIRE_MAX_DATA_BYTES = 4 << 20,   /* a data frame; more goes through staging */
     WIRE_MAX_REQUESTS = 256,         /* of one batch; also replies of one, and data frames */
     WIRE_MAX_CREDITS = 256,          /* requests outstanding of one session */
     WIRE_MAX_DEADLINE_MS = 3600000,

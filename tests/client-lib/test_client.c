@@ -195,6 +195,23 @@ static void blocks_travel_in_frames_or_staging(void **state)
     assert_int_equal(kvpool_read(f->kvpool, &blocks), -EINVAL);
 }
 
+static void more_than_a_frame_is_not_sent(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t seen = fake_daemon_num_requests(f->fake);
+    size_t most = (size_t)4 << 20;
+    unsigned char *data = calloc(1, most + 1);
+    struct kvpool_blocks blocks = {
+        .sequence = 1, .num_blocks = 1, .data = data, .data_bytes = most + 1};
+
+    assert_non_null(data);
+    assert_int_equal(kvpool_write(f->kvpool, &blocks), -EMSGSIZE);
+    assert_int_equal(fake_daemon_num_requests(f->fake), seen);
+    blocks.data_bytes = most;
+    assert_int_equal(kvpool_write(f->kvpool, &blocks), 0);
+    free(data);
+}
+
 static void an_arena_is_mapped(void **state)
 {
     struct fixture *f = *state;
@@ -469,6 +486,7 @@ int main(void)
         WITH_DAEMON(each_verb_brings_its_result),
         WITH_DAEMON(bad_arguments_send_nothing),
         WITH_DAEMON(blocks_travel_in_frames_or_staging),
+        WITH_DAEMON(more_than_a_frame_is_not_sent),
         WITH_DAEMON(an_arena_is_mapped),
         WITH_DAEMON(json_fits_or_says_how_much_it_is),
         WITH_DAEMON(an_operator_needs_no_session),

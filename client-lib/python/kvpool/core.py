@@ -31,7 +31,8 @@ U = TypeVar("U")
 
 MAX_OUTSTANDING = 256
 MAX_BATCH_BYTES = 8 << 20
-MAX_DATA_BYTES = 64 << 20
+MAX_REPLY_BYTES = 16 << 20
+MAX_DATA_BYTES = 4 << 20  # of blocks; a daemon takes no more in a message
 MAX_DEADLINE = 3600.0
 GRACE = 1.0  # seconds that a daemon has beyond a request's deadline
 HAS_FRAME = 1  # in an id: its answer has a data frame, also if nobody waits for it any more
@@ -198,7 +199,7 @@ class Core:
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.linger = 0
         self._socket.set_hwm(4 * MAX_OUTSTANDING)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_DATA_BYTES)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, 4 * MAX_REPLY_BYTES)  # what is over is seen
         self._socket.connect(endpoint)
         self.is_connected = True
 
@@ -305,6 +306,7 @@ class Core:
         num_bytes = pending._call.request.ByteSize() + 16
         if num_bytes > MAX_BATCH_BYTES - 64:
             raise ValueError(f"{num_bytes} bytes are more than one request may have")
+        num_bytes += len(pending._call.frame or b"")
         if self._batch_bytes + num_bytes > MAX_BATCH_BYTES - 64:
             self.flush()
         self._batch.append(pending)

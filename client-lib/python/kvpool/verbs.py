@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from . import rings, wire
 from .arena import Arena
-from .core import Answer, Call, Pending
+from .core import MAX_DATA_BYTES, Answer, Call, Pending
 from .face import Face, verb
 from .model import (
     DTYPES,
@@ -31,7 +31,6 @@ from .staging import Staging
 from .step import Step
 
 
-MAX_FRAME_BYTES = 4 << 20  # of blocks; a daemon takes no more in a message
 
 
 def nothing(answer: Answer) -> None:
@@ -266,7 +265,7 @@ class EngineVerbs(Face):
         NotFound, Stale, Busy; Malformed: the wrong size. MemoryError: staging has no room for a copy.
         """
         at = self._staging.offset_of(blocks)
-        if at is None and blocks.nbytes > MAX_FRAME_BYTES:
+        if at is None and blocks.nbytes > MAX_DATA_BYTES:
             blocks, at = self._staging.put(blocks)
         wanted = wire.Write(
             sequence=sequence,

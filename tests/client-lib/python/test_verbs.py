@@ -374,6 +374,9 @@ def test_blocks_of_an_opaque_model_and_more_of_them_than_a_message_takes(daemon:
         pool.allocate(1, prompt, unfilled=True)
         pool.write(1, blocks[:5])  # over 4 MiB, and not in staging
         pool.write(1, blocks[5:], first_block=5)
+        some = [pool.later.write(1, blocks[n % 6 : n % 6 + 1], first_block=n % 6) for n in range(90)]
+        for pending in some:  # more together than a daemon queues of a session
+            pending.result()
         pool.fill(1)
         pool.publish(1)
         assert pool.match(prompt).matched == 6 * 16
