@@ -62,9 +62,9 @@ static void check_memory(struct config_source *source, const struct config *conf
 {
     uint64_t page = config->page_bytes;
 
-    if ((page & (page - 1)) != 0)
+    if (page != 2 << 20 && page != 64 << 10)
         config_complain(source, line_of(source, "page-bytes"), "page-bytes",
-                        "expected a power of two");
+                        "expected 64KiB or 2MiB");
     else if (config->pool_bytes % page != 0)
         config_complain(source, line_of(source, "pool-bytes"), "pool-bytes",
                         "expected whole pages of %llu bytes", (unsigned long long)page);
@@ -88,6 +88,7 @@ static void check_multiple(struct config_source *source, const char *name, uint6
 
 static void check_tiers(struct config_source *source, const struct config *config)
 {
+    check_multiple(source, "populate-bytes", config->populate_bytes, config->page_bytes);
     check_multiple(source, "host-tier-bytes", config->host_tier_bytes, config->page_bytes);
     check_multiple(source, "disk-granule-bytes", config->disk_granule_bytes, 4096);
     check_multiple(source, "disk-min-block-bytes", config->disk_min_block_bytes, 4096);

@@ -33,7 +33,7 @@ const struct setting settings[] = {
     {"operator-mode",       MODE,     FIXED, AT(operator_mode),       "0600",      0,   0770, "file mode of the operator's sockets: operator, stats and http"},
 
     {"pool-bytes",          SIZE,     FIXED, AT(pool_bytes),          "1GiB",  1 * MiB, 64 * TiB, "memory of all arenas together: the ceiling, in whole pages"},
-    {"page-bytes",          SIZE,     FIXED, AT(page_bytes),          "2MiB", 64 * KiB,  1 * GiB, "unit of the budget, a power of two: 2MiB (huge pages), or 64KiB for small pools"},
+    {"page-bytes",          SIZE,     FIXED, AT(page_bytes),          "2MiB", 64 * KiB,  2 * MiB, "unit of the budget: 2MiB (huge pages), or 64KiB for small pools"},
     {"populate-bytes",      SIZE,     FIXED, AT(populate_bytes),      "0",           0, 64 * TiB, "of the pool: taken from the machine at start, in the background"},
     {"pool-pinned",         BOOL,     FIXED, AT(pool_pinned),         "false",       0, 1,        "the pool's memory is pinned and interleaved over NUMA nodes, for engines that copy between it and their GPU"},
     {"watermark-pages",     COUNT,    FIXED, AT(watermark_pages),     "4",           0, 1000000,  "pages that can still be had after an allocation, so that running sequences can grow"},

@@ -292,7 +292,8 @@ static void what_is_wrong_together_is_named(void **state)
 {
     (void)state;
     REFUSE("populate-bytes: 2GiB\n", ":1: populate-bytes: expected at most pool-bytes");
-    REFUSE("page-bytes: 3MiB\n", ":1: page-bytes: expected a power of two");
+    REFUSE("page-bytes: 1MiB\n", ":1: page-bytes: expected 64KiB or 2MiB");
+    REFUSE("populate-bytes: 3MiB\n", ":1: populate-bytes: expected a multiple of 2097152 bytes");
     REFUSE("pool-bytes: 5MiB\n", ":1: pool-bytes: expected whole pages");
     REFUSE("pool-bytes: 8MiB\n", "watermark-pages: expected less than the 4 pages");
     REFUSE("http-port: 9090\n", ":1: http-port: expected http-token-file beside it");
