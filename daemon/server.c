@@ -452,70 +452,99 @@ static uint32_t waiting_records(const struct config *config)
     return (uint32_t)(count < MAX_WAITING ? count : MAX_WAITING);
 }
 
-/* Everything that has memory of its own, in the order in which it is needed. */
-static int parts_make(struct server *server)
+static int hasher_make(struct server *server)
+{
+    return key_hasher_create(&server->hasher);
+}
+
+static int tables_make(struct server *server)
 {
     const struct config *config = server->config;
     uint32_t max_waiting = waiting_records(config);
-    int err = survive_init(server);
+    int err = effects_init(server, (uint32_t)config->max_transfers);
 
-    if (!err)
-        err = pool_make(server);
-    if (!err)
-        err = device_make(server);
-    if (!err)
-        err = key_hasher_create(&server->hasher);
-    if (!err)
-        err = effects_init(server, (uint32_t)config->max_transfers);
-    if (!err)
-        err = lower_init(server);
-    if (!err)
-        err = tier_stats_init(server);
-    if (!err)
-        err = models_init(&server->models, (uint32_t)config->max_models);
-    if (!err)
-        err = sequences_init(&server->sequences, (uint32_t)config->max_sequences,
-                             config->max_extra_bytes, &server->tenants.shares[SHARE_EXTRAS]);
     if (!err)
         err = waiting_init(&server->waitings, max_waiting);
     if (!err)
         err = turns_init(server, max_waiting);
-    if (!err)
-        err = steps_init(server);
-    if (!err)
-        err = rings_init(server);
-    if (!err)
-        err = scratch_make(server);
-    if (!err)
-        err = tenants_init(server, (uint32_t)config->max_payers);
-    if (!err)
-        err = journal_init(&server->journal, (uint32_t)config->max_payers);
-    if (!err)
-        err = workers_make(server);
-    return err;
+    return err ? err : steps_init(server);
 }
 
-static int sockets_make(struct server *server)
+static int models_make(struct server *server)
 {
-    int err = clocks_make(server);
+    return models_init(&server->models, (uint32_t)server->config->max_models);
+}
 
-    if (!err)
-        err = router_init(server);
-    if (!err)
-        err = watch_make(server);
-    if (!err)
-        err = tenants_apply(server, server->config);
-    if (!err)
-        err = state_restore(server);
-    if (!err)
-        err = survive_begin(server);
-    if (!err)
-        err = tier_disk_await(server);
-    if (!err)
-        err = watch_check(server);
-    if (!err)
-        err = sessions_init(server); /* last: who connects is answered */
-    return err;
+static int sequences_make(struct server *server)
+{
+    const struct config *config = server->config;
+
+    return sequences_init(&server->sequences, (uint32_t)config->max_sequences,
+                          config->max_extra_bytes, &server->tenants.shares[SHARE_EXTRAS]);
+}
+
+static int tenants_make(struct server *server)
+{
+    uint32_t max_payers = (uint32_t)server->config->max_payers;
+    int err = tenants_init(server, max_payers);
+
+    return err ? err : journal_init(&server->journal, max_payers);
+}
+
+static int quotas_make(struct server *server)
+{
+    return tenants_apply(server, server->config);
+}
+
+/* What a daemon is made of, in the order in which it is needed. */
+static const struct part {
+    const char *name;
+    int (*make)(struct server *server);
+    const char *remedy; /* for want of memory */
+} parts[] = {
+    {"state-directory", lock_take, NULL},
+    {"memory of an earlier daemon", survive_init, NULL},
+    {"pool", pool_make, "lower max-blocks, max-tokens, max-sequences, max-payers or max-steps"},
+    {"device", device_make, "lower pool-bytes, populate-bytes or worker-threads"},
+    {"hasher", hasher_make, NULL},
+    {"tables", tables_make, "lower max-transfers, max-sessions, credits or max-steps"},
+    {"lower tiers", lower_init, "lower host-tier-bytes, store-bytes or disk-max-bytes"},
+    {"tier statistics", tier_stats_init, NULL},
+    {"models", models_make, "lower max-models"},
+    {"sequences", sequences_make, "lower max-extra-bytes or max-sequences"},
+    {"rings", rings_init, "lower max-sessions"},
+    {"scratch", scratch_make, "lower max-sequence-blocks"},
+    {"tenants", tenants_make, "lower max-payers"},
+    {"workers", workers_make, NULL},
+    {"clocks", clocks_make, NULL},
+    {"sockets", router_init, NULL},
+    {"statistics", watch_make, NULL},
+    {"quotas", quotas_make, NULL},
+    {"state", state_restore, NULL},
+    {"memory that was found", survive_begin, NULL},
+    {"disk", tier_disk_await, NULL},
+    {"http", watch_check, NULL},
+    {"sessions", sessions_init, "lower max-sessions"}, /* last: who connects is answered */
+};
+
+static void part_failed(const struct part *part, int err)
+{
+    bool is_short = err == -ENOMEM && part->remedy;
+
+    log_event(LOG_ERROR, "part_failed", log_text("part", part->name), log_error("error", err),
+              log_text("remedy", is_short ? part->remedy : "see the lines before"));
+}
+
+static int parts_make(struct server *server)
+{
+    for (size_t at = 0; at < ARRAY_SIZE(parts); at++) {
+        int err = parts[at].make(server);
+        if (err) {
+            part_failed(&parts[at], err);
+            return err;
+        }
+    }
+    return 0;
 }
 
 int server_create(struct config *config, const char *config_path, struct server **out_server)
@@ -536,11 +565,7 @@ int server_create(struct config *config, const char *config_path, struct server 
     clock_read(server);
     server->started_ms = server->now_ms;
     if (!err)
-        err = lock_take(server);
-    if (!err)
         err = parts_make(server);
-    if (!err)
-        err = sockets_make(server);
     if (err) {
         server_destroy(server);
         return err;

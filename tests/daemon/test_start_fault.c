@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -91,7 +92,21 @@ static int teardown(void **state)
     return nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
+static int log_fd;
 static bool has_failed; /* in the last start a call */
+
+/* Whether the log says which part of the daemon could not be made; the log is empty afterwards. */
+static bool names_a_part(void)
+{
+    static char text[1 << 16];
+    ssize_t length = pread(log_fd, text, sizeof(text) - 1, 0);
+
+    assert_true(length >= 0);
+    text[length] = '\0';
+    assert_int_equal(ftruncate(log_fd, 0), 0);
+    assert_int_equal(lseek(log_fd, 0, SEEK_SET), 0);
+    return strstr(text, "part_failed part=") != NULL;
+}
 
 /* Whether it came up; @number: of the call that fails, 0: none does. */
 static bool start(int number)
@@ -113,19 +128,24 @@ static bool start(int number)
 
 static void every_call_may_fail(const char *what)
 {
-    int number = 0, num_refused = 0;
+    int number = 0, num_refused = 0, num_nameless = 0;
 
     assert_true(start(0)); /* what is made once in a process */
     size_t before = count_descriptors();
     do {
         number += STEP;
-        num_refused += !start(number);
+        bool is_up = start(number), is_named = names_a_part();
+        num_refused += !is_up;
+        num_nameless += !is_up && !is_named;
+        assert_false(is_up && is_named);
         size_t after = count_descriptors();
         if (after != before)
             fail_msg("%s: after call %d %zu descriptors, not %zu", what, number, after, before);
     } while (has_failed);
     print_message("%s: %d calls, of which %d stop it\n", what, number - STEP, num_refused);
     assert_in_range(num_refused, 50, number - 1);
+    assert_in_range(num_nameless, 0,
+                    2);    /* before there are parts: a server, and what it waits on */
     assert_true(start(0)); /* nothing is broken for good */
 }
 
@@ -142,6 +162,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_start_over_a_disk, setup, teardown),
     };
 
-    log_configure(&(struct log_options){.fd = open("/dev/null", O_WRONLY | O_CLOEXEC)});
+    FILE *log = tmpfile();
+    if (!log)
+        return 1;
+    log_fd = fileno(log);
+    log_configure(&(struct log_options){.fd = log_fd});
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
