@@ -67,15 +67,15 @@ class DaemonCache:
         with plainly():
             prompt = self._prompt(tokens)
             is_arriving = self.pool.match(prompt).arriving > 0
-            if is_arriving and is_patient:
-                try:
-                    self.pool.wait_arriving(prompt, timeout=ARRIVING_S)
-                    is_arriving = False
-                except kvpool.Miss:  # it will not come
-                    is_arriving = False
-                except kvpool.Timeout:
-                    pass
-            return is_arriving
+            if not (is_arriving and is_patient):
+                return is_arriving
+            try:
+                self.pool.wait_arriving(prompt, timeout=ARRIVING_S)
+            except kvpool.Timeout:
+                return True
+            except kvpool.Miss:  # it will not come
+                pass
+            return False
 
     def match(self, tokens):
         """How many of the tokens are cached; asks only."""

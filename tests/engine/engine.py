@@ -109,6 +109,8 @@ class Engine:
     def run(self, *sequences):
         """Steps until these are finished; returns what each was given."""
         while not all(sequence.is_finished for sequence in sequences):
+            if not self.waiting and not self._plan():
+                raise ValueError("what has no token to compute, or is preempted, does not finish")
             self.step()
         return [sequence.new for sequence in sequences]
 

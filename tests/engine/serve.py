@@ -3,19 +3,16 @@
 One thread runs the engine, and is the only one that does; requests reach it through a queue and join
 the next pass. Several servers over one daemon share what they compute. The best token always wins, so
 temperature and its like are accepted and have no effect, and any model's name means the one that runs;
-what would change the answer and cannot be had (NEUTRAL) is refused. A client that goes away ends its
+what would change the answer and cannot be had is refused (completion.py). A client that goes away ends its
 sequence. usage.prompt_tokens_details.cached_tokens says what the daemon had of the prompt. Where the pool
 has no room for a prompt, or there is no daemon, the answer is 503.
 """
 
 import asyncio
 import contextlib
-import json
 import queue
 import socket
 import threading
-import time
-import uuid
 from dataclasses import dataclass
 
 import kvpool
@@ -26,21 +23,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from .cache import NoRoom
+from .completion import ChatForm, Reading, Refused, TextForm, checked, given, stop_texts, turns_of
 from .engine import Engine
 from .model import load_or_make
 from .worker import cache_of
-
-
-class Refused(Exception):
-    """@status and a message for the client."""
-
-    def __init__(self, status, message):
-        super().__init__(message)
-        self.status = status
-
-    def body(self):
-        kind = "invalid_request_error" if self.status < 500 else "server_error"
-        return {"error": {"message": str(self), "type": kind, "param": None, "code": None}}
 
 
 @dataclass(eq=False)
@@ -136,18 +122,13 @@ class Server:
             prompt = prompt[0]  # some clients always send a list of prompts
         if isinstance(prompt, str):
             prompt = self.model.tokeniser.text(prompt)
-        limit = given(words, None, "max_tokens")
+        limit = given(words, "max_tokens")
         return await self.answer(request, words, prompt, limit, TextForm)
 
     async def chat(self, request):
         words = await self.words(request)
-        turns = words.get("messages")
-        if not (isinstance(turns, list) and turns and all(map(is_turn, turns))):
-            raise Refused(400, "messages: wanted turns of role (system, user, assistant) and "
-                               "content, a text")
-        tokens = self.model.tokeniser.chat([
-            {"role": ROLES[turn["role"]], "content": text_of(turn["content"])} for turn in turns])
-        limit = given(words, None, "max_completion_tokens", "max_tokens")
+        tokens = self.model.tokeniser.chat(turns_of(words))
+        limit = given(words, "max_completion_tokens", "max_tokens")
         return await self.answer(request, words, tokens, limit, ChatForm)
 
     async def words(self, request):
@@ -155,14 +136,7 @@ class Server:
             words = await request.json()
         except ValueError:
             words = None
-        if not isinstance(words, dict):
-            raise Refused(400, "the body is no JSON object")
-        for key, neutral in NEUTRAL.items():
-            if not is_like(words.get(key), neutral):
-                raise Refused(400, f"{key}: not here, only {json.dumps(neutral)}")
-        if not isinstance(words.get("stream_options") or {}, dict):
-            raise Refused(400, "stream_options: wanted an object")
-        return words
+        return checked(words)
 
     async def answer(self, request, words, tokens, limit, form):
         max_new = self.check(tokens, limit, form.default_limit)
@@ -196,114 +170,6 @@ class Server:
         return max_new
 
 
-class TextForm:
-    kind, kind_of_piece, prefix = "text_completion", "text_completion", "cmpl"
-    default_limit = 16  # tokens
-
-    def __init__(self, model):
-        self.head = {"id": f"{self.prefix}-{uuid.uuid4().hex}", "created": int(time.time()),
-                     "model": model}
-
-    def choice(self, text, finish):
-        return {"index": 0, "text": text, "finish_reason": finish, "logprobs": None}
-
-    piece = choice
-
-    def opening(self):
-        """What a stream begins with."""
-        return []
-
-    def whole(self, text, finish, usage):
-        return {**self.head, "object": self.kind, "choices": [self.choice(text, finish)],
-                "usage": usage}
-
-    def part(self, choices, usage=None):
-        return {**self.head, "object": self.kind_of_piece, "choices": choices, "usage": usage}
-
-
-class ChatForm(TextForm):
-    kind, kind_of_piece, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl"
-    default_limit = 256
-
-    def choice(self, text, finish):
-        return {"index": 0, "message": {"role": "assistant", "content": text},
-                "finish_reason": finish, "logprobs": None}
-
-    def piece(self, text, finish):
-        return self.delta({"content": text} if text else {}, finish)
-
-    def opening(self):
-        return [self.delta({"role": "assistant", "content": ""}, None)]
-
-    def delta(self, delta, finish):
-        return {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
-
-
-class Reading:
-    """What comes of one request, cut at the client's stop texts, in one of the two forms."""
-
-    def __init__(self, request, stops, form, words):
-        self.request, self.stops, self.form = request, stops, form
-        self.wants_usage = bool((words.get("stream_options") or {}).get("include_usage"))
-        self.finish, self.num_read = None, 0
-
-    async def first(self):
-        """The news of the first token, or why there is none."""
-        news = await self.request.news.get()
-        if isinstance(news, Refused):
-            raise news
-        return news
-
-    async def pieces(self, news):
-        """Pieces of text that are sure not to be the beginning of a stop text."""
-        text, told = "", 0
-        hold = max((len(stop) - 1 for stop in self.stops), default=0)
-        try:
-            while isinstance(news, str):
-                text, self.num_read = text + news, self.num_read + 1
-                cuts = [at for at in (text.find(stop) for stop in self.stops) if at >= 0]
-                sure = min(cuts) if cuts else len(text) - hold
-                if sure > told:
-                    yield text[told:sure]
-                    told = sure
-                if cuts:
-                    self.finish = "stop"
-                    return
-                news = await self.request.news.get()
-            if isinstance(news, Refused):
-                raise news
-            self.finish = news.finish
-            if len(text) > told:
-                yield text[told:]
-        finally:  # also when the client went away; of one that is finished nobody is told
-            self.request.is_cancelled = True
-
-    def usage(self):
-        """Of tokens that were read: behind a stop text the engine may have gone on."""
-        sequence, prompt = self.request.sequence, len(self.request.tokens)
-        new = min(self.num_read, len(sequence.new))
-        return {"prompt_tokens": prompt, "completion_tokens": new, "total_tokens": prompt + new,
-                "prompt_tokens_details": {"cached_tokens": sequence.cached}}
-
-    async def whole(self):
-        text = "".join([piece async for piece in self.pieces(await self.first())])
-        return self.form.whole(text, self.finish, self.usage())
-
-    async def stream(self, news):
-        form = self.form
-        try:
-            for choice in form.opening():
-                yield event(form.part([choice]))
-            async for piece in self.pieces(news):
-                yield event(form.part([form.piece(piece, None)]))
-            yield event(form.part([form.piece("", self.finish)]))
-            if self.wants_usage:
-                yield event(form.part([], self.usage()))
-        except Refused as error:  # too late for a status
-            yield event(error.body())
-        yield "data: [DONE]\n\n"
-
-
 async def unless_gone(request, work):
     """What @work gives; None, and it is cancelled, where the client goes away before."""
     async def leave():
@@ -316,52 +182,6 @@ async def unless_gone(request, work):
     finally:
         gone.cancel()
         work.cancel()
-
-
-ROLES = {role: role for role in ("system", "user", "assistant")} | {"developer": "system"}
-
-
-# What changes the answer and cannot be had here, and the one value that asks for nothing. Null does too.
-NEUTRAL = {"n": 1, "best_of": 1, "echo": False, "suffix": "", "logprobs": False, "top_logprobs": 0,
-           "logit_bias": {}, "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1,
-           "tools": [], "functions": [], "response_format": {"type": "text"}}
-
-
-def is_like(value, neutral):
-    """Whether it asks for nothing; a number is no truth value."""
-    same_kind = isinstance(value, bool) == isinstance(neutral, bool)
-    return value is None or same_kind and value == neutral
-
-
-def stop_texts(words):
-    stops = words.get("stop") or []
-    stops = [stops] if isinstance(stops, str) else stops
-    if not (isinstance(stops, list) and all(isinstance(stop, str) and stop for stop in stops)):
-        raise Refused(400, "stop: wanted a text, or a list of texts, not empty")
-    return stops
-
-
-def given(words, default, *keys):
-    """The first of the keys that is there, and not null."""
-    return next((words[key] for key in keys if words.get(key) is not None), default)
-
-
-def text_of(content):
-    """Of a turn: a text, or parts of type text. None: it is something else."""
-    if isinstance(content, list) and all(
-            isinstance(part, dict) and part.get("type") == "text" and
-            isinstance(part.get("text"), str) for part in content):
-        return "".join(part["text"] for part in content)
-    return content if isinstance(content, str) else None
-
-
-def is_turn(turn):
-    return (isinstance(turn, dict) and turn.get("role") in list(ROLES) and
-            text_of(turn.get("content")) is not None)
-
-
-def event(part):
-    return f"data: {json.dumps(part)}\n\n"
 
 
 def main(arguments):

@@ -106,6 +106,8 @@ def test_preempted_it_does_not_run(engine):
     engine.preempt(one)
     engine.run(two)
     assert not one.is_finished
+    with pytest.raises(ValueError, match="preempted"):  # rather than wait for ever
+        engine.run(one)
     engine.resume(one)
     assert engine.run(one)[0] == engine.run(engine.add(prompt(20), 4, stops=()))[0]
 
