@@ -6,17 +6,17 @@ import mmap
 import os
 import socket
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .closing import Closing
 from .model import Model
 from .session import ATTACH, Hello, Session, directory_of
 
 
-class Arena:
+class Arena(Closing):
     """Of one (domain, model, group). Slot s, 1, 2, ..., is blocks[s - 1].
 
     Touch only slots of your sequences' tables: others may have no memory (SIGBUS). Hold the sequence
@@ -65,19 +65,8 @@ class Arena:
             os.close(self.fd)
             self.fd = -1
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class Attachment:
+class Attachment(Closing):
     """A further process of a mapped session, such as a worker of a scheduler.
 
     Attach before mapping what the session opened (Arena(...)), close after the last array of it is
@@ -99,14 +88,3 @@ class Attachment:
     def close(self) -> None:
         """May be repeated."""
         self._session.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

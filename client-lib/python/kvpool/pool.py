@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from . import wire
+from .closing import Closing
 from .core import Call, Core, Options, Pending
 from .errors import Disconnected, KvpoolError
 from .face import Async, Deferred, Face, Plain
@@ -68,7 +69,7 @@ class _EngineConnection(_Connection):
         return self._core.session.token if self._core.session else b""
 
 
-class _PlainConnection(Plain, _Connection):
+class _PlainConnection(Closing, Plain, _Connection):
     def __init__(self, **options: Unpack[Options]) -> None:
         """Connects, retrying for connect_timeout while nobody is there (then Disconnected)."""
         super().__init__(**options)
@@ -84,17 +85,6 @@ class _PlainConnection(Plain, _Connection):
     def close(self) -> None:
         """Ends the connection, and with it whatever the session holds. May be repeated."""
         self._core.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class Later(Deferred, EngineVerbs):
