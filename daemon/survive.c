@@ -69,10 +69,12 @@ void survive_forget(struct server *server)
 {
     struct survival *survival = &server->survival;
 
-    if (!survival->keep || survival->is_forgotten)
+    if (survival->is_forgotten)
         return;
     survival->is_forgotten = true;
-    int err = keep_forget(survival->keep);
+    int err = survival->keep ? keep_forget(survival->keep) : 0;
+    int left = keep_forget_left(server->config->state_directory);
+    err = err ? err : left;
     log_event(err ? LOG_ERROR : LOG_NOTICE, "memory_forgotten", log_error("error", err));
 }
 

@@ -82,7 +82,7 @@ bool survive_passed(const struct server *server, uint64_t mark);
 /* V1 */
 void survive_told(struct server *server, const struct pool_effect *effect);
 
-/* Of `kvpool shutdown --forget`. */
+/* Of `kvpool shutdown --forget`: also what an earlier daemon left, if this one keeps nothing. */
 void survive_forget(struct server *server);
 
 /* Once a second. */
