@@ -508,7 +508,7 @@ static int sockets_make(struct server *server)
     if (!err)
         err = state_restore(server);
     if (!err)
-        err = survive_begin(server);
+        survive_begin(server);
     if (!err)
         err = tier_disk_await(server);
     if (!err)
