@@ -12,11 +12,11 @@
 #include "daemon/log.h"
 #include "daemon/server.h"
 #include "daemon/tier_restore.h"
+#include "tests/daemon/fault.h"
 #include "tests/e2e/daemon.h"
 #include "tests/e2e/store.h"
 #include "tests/support/test.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -42,21 +42,14 @@ enum { PROMPTS = 6, BLOCKS = 4, ALL_BLOCKS = PROMPTS * BLOCKS, MAX_LOG = 1 << 16
 
 /* ---- which calls count ---------------------------------------------------------------------- */
 
-static _Atomic int calls_left; /* the call that takes it to 0 fails; 0 and less: none does */
-static _Atomic bool has_failed, has_begun;
+static _Atomic bool has_begun;
 static _Thread_local int depth; /* of functions below that are under way in this thread */
 static _Thread_local bool is_owner, is_opening;
 
 /* Those of the owner's functions below; and of threads that work for them. */
-static bool is_this_one(void)
+static bool is_meant(void)
 {
-    if (is_owner ? depth == 0 : is_opening || !atomic_load(&has_begun))
-        return false;
-    if (atomic_load(&calls_left) <= 0 || atomic_fetch_sub(&calls_left, 1) != 1)
-        return false;
-    atomic_store(&has_failed, true);
-    errno = ENOMEM;
-    return true;
+    return is_owner ? depth > 0 : !is_opening && atomic_load(&has_begun);
 }
 
 #define WINDOW(result, name, parameters, arguments)                                                \
@@ -111,38 +104,51 @@ bool __wrap_rings_run(struct server *server)
     return __real_rings_run(server);
 }
 
-#define WRAP(result, failure, name, parameters, arguments)                                         \
+#define MEANT(result, failure, name, parameters, arguments)                                        \
     result __real_##name parameters;                                                               \
     result __wrap_##name parameters;                                                               \
     result __wrap_##name parameters                                                                \
     {                                                                                              \
-        return is_this_one() ? (failure) : __real_##name arguments;                                \
+        return is_meant() && is_this_one() ? (failure) : __real_##name arguments;                  \
     }
 
 /* clang-format off */
-WRAP(void *, NULL, calloc, (size_t a, size_t b), (a, b))
-WRAP(void *, NULL, malloc, (size_t a), (a))
-WRAP(char *, NULL, strdup, (const char *a), (a))
-WRAP(int, -1, eventfd, (unsigned a, int b), (a, b))
-WRAP(int, -1, epoll_create1, (int a), (a))
-WRAP(int, -1, epoll_ctl, (int a, int b, int c, struct epoll_event *d), (a, b, c, d))
-WRAP(int, -1, memfd_create, (const char *a, unsigned b), (a, b))
-WRAP(int, -1, fchmod, (int a, mode_t b), (a, b))
-WRAP(int, -1, ftruncate64, (int a, off_t b), (a, b))
-WRAP(int, -1, fallocate64, (int a, int b, off_t c, off_t d), (a, b, c, d))
-WRAP(off_t, -1, lseek64, (int a, off_t b, int c), (a, b, c))
-WRAP(int, -1, fstat64, (int a, struct stat *b), (a, b))
-WRAP(ssize_t, -1, pread64, (int a, void *b, size_t c, off_t d), (a, b, c, d))
-WRAP(ssize_t, -1, pwrite64, (int a, const void *b, size_t c, off_t d), (a, b, c, d))
-WRAP(void *, MAP_FAILED, mmap64, (void *a, size_t b, int c, int d, int e, off_t f), (a, b, c, d, e, f))
-WRAP(int, -1, socket, (int a, int b, int c), (a, b, c))
-WRAP(int, -1, socketpair, (int a, int b, int c, int d[2]), (a, b, c, d))
-WRAP(int, -1, connect, (int a, const struct sockaddr *b, socklen_t c), (a, b, c))
-WRAP(int, -1, getsockopt, (int a, int b, int c, void *d, socklen_t *e), (a, b, c, d, e))
-WRAP(ssize_t, -1, sendmsg, (int a, const struct msghdr *b, int c), (a, b, c))
-WRAP(ssize_t, -1, recvmsg, (int a, struct msghdr *b, int c), (a, b, c))
-WRAP(int, ENOMEM, pthread_create, (pthread_t *a, const pthread_attr_t *b, void *(*c)(void *), void *d), (a, b, c, d))
+MEANT(void *, NULL, calloc, (size_t a, size_t b), (a, b))
+MEANT(void *, NULL, malloc, (size_t a), (a))
+MEANT(char *, NULL, strdup, (const char *a), (a))
+MEANT(int, -1, eventfd, (unsigned a, int b), (a, b))
+MEANT(int, -1, epoll_create1, (int a), (a))
+MEANT(int, -1, epoll_ctl, (int a, int b, int c, struct epoll_event *d), (a, b, c, d))
+MEANT(int, -1, memfd_create, (const char *a, unsigned b), (a, b))
+MEANT(int, -1, fchmod, (int a, mode_t b), (a, b))
+MEANT(int, -1, ftruncate64, (int a, off_t b), (a, b))
+MEANT(int, -1, fallocate64, (int a, int b, off_t c, off_t d), (a, b, c, d))
+MEANT(off_t, -1, lseek64, (int a, off_t b, int c), (a, b, c))
+MEANT(int, -1, fstat64, (int a, struct stat *b), (a, b))
+MEANT(ssize_t, -1, pread64, (int a, void *b, size_t c, off_t d), (a, b, c, d))
+MEANT(ssize_t, -1, pwrite64, (int a, const void *b, size_t c, off_t d), (a, b, c, d))
+MEANT(void *, MAP_FAILED, mmap64, (void *a, size_t b, int c, int d, int e, off_t f), (a, b, c, d, e, f))
+MEANT(int, -1, socket, (int a, int b, int c), (a, b, c))
+MEANT(int, -1, socketpair, (int a, int b, int c, int d[2]), (a, b, c, d))
+MEANT(int, -1, connect, (int a, const struct sockaddr *b, socklen_t c), (a, b, c))
+MEANT(int, -1, getsockopt, (int a, int b, int c, void *d, socklen_t *e), (a, b, c, d, e))
+MEANT(ssize_t, -1, sendmsg, (int a, const struct msghdr *b, int c), (a, b, c))
+MEANT(ssize_t, -1, recvmsg, (int a, struct msghdr *b, int c), (a, b, c))
 /* clang-format on */
+
+/* What runs already may be through by the time that another one is refused. */
+int __real_pthread_create(pthread_t *out, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *argument);
+int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *argument);
+int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *argument)
+{
+    if (!is_meant() || !is_this_one())
+        return __real_pthread_create(out, attributes, run, argument);
+    (void)usleep(100000);
+    return ENOMEM;
+}
 
 /* ---- lives ---------------------------------------------------------------------------------- */
 
@@ -150,19 +156,8 @@ static struct daemon daemon_;
 static struct store_disk disk;
 static int log_fd;
 static char log_lines[MAX_LOG];
-static bool is_mapped; /* memory is exported for writing: it is copied, not adopted in its place */
-
-static int count_descriptors(void)
-{
-    DIR *open_now = opendir("/proc/self/fd");
-    int count = 0;
-
-    assert_non_null(open_now);
-    while (readdir(open_now))
-        count++;
-    (void)closedir(open_now);
-    return count;
-}
+static bool has_failed; /* the call of the last life */
+static bool is_mapped;  /* memory is exported for writing: it is copied, not adopted in its place */
 
 static void log_begin(void)
 {
@@ -196,9 +191,9 @@ static int server_live(int number)
     (void)snprintf(path, sizeof(path), "%s/kvpoold.yaml", daemon_.dir);
     assert_int_equal(config_load(path, &config, &error), 0);
     log_begin();
-    atomic_store(&has_failed, false);
     atomic_store(&has_begun, false);
-    atomic_store(&calls_left, number);
+    failed_errno = ENOMEM;
+    calls_left = number;
     is_owner = true;
     int err = server_create(config, path, &server);
     if (!err) {
@@ -207,7 +202,8 @@ static int server_live(int number)
                     : (int)(server->survival.counters.restored_blocks +
                             server->tiers.disk.recovery.restored_blocks);
     }
-    atomic_store(&calls_left, 0);
+    has_failed = calls_left == 0;
+    calls_left = 0;
     if (server)
         server_destroy(server);
     is_owner = false;
@@ -246,9 +242,10 @@ static int daemon_live(void)
 }
 
 /* One life with the fault, and one after it. Returns what the first one found. */
-static int life_check(const char *what, int number, int descriptors)
+static int life_check(const char *what, int number, size_t descriptors)
 {
-    int found = server_live(number), now = count_descriptors();
+    int found = server_live(number);
+    size_t now = count_descriptors();
     bool is_named = log_complains();
     int next = daemon_live();
     const char *wrong = NULL;
@@ -276,14 +273,14 @@ static void every_call_may_fail(const char *what, int least, int most_refused)
     (void)daemon_live();
     assert_int_equal(server_live(0), ALL_BLOCKS); /* and what is made once in a process */
     assert_int_equal(daemon_live(), ALL_BLOCKS);
-    int descriptors = count_descriptors();
+    size_t descriptors = count_descriptors();
     do {
         number += STEP;
         int found = life_check(what, number, descriptors);
         num_refused += found < 0;
         num_cold += found == 0;
         num_partly += found > 0 && found < ALL_BLOCKS;
-    } while (atomic_load(&has_failed));
+    } while (has_failed);
     print_message("%s: %d calls; %d stop it, %d lives were cold, %d partly warm\n", what,
                   number - STEP, num_refused, num_cold, num_partly);
     assert_true(number - STEP >= least);
