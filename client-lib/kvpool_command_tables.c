@@ -1,4 +1,8 @@
-/* client-lib/kvpool_command_tables.c - what the daemon lists, as tables for people. */
+/*
+ * client-lib/kvpool_command_tables.c - what the daemon lists, as tables for people.
+ *
+ * A line has 80 columns, but for names that are longer than theirs, and for what is wrong.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,18 +10,31 @@
 #include "client-lib/kvpool_command.h"
 #include "client-lib/kvpool_command_json.h"
 
-enum { SIZE_CHARS = 16, BAR_CHARS = 24 };
+enum { SIZE_CHARS = 16, BAR_CHARS = 24, SMALL_BAR_CHARS = 8 };
 
+/* Three digits: "4.0 KiB", "512 MiB". */
 static const char *size_text(char out[SIZE_CHARS], double bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     size_t unit = 0;
 
-    while (bytes >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0])) {
+    while (bytes >= 1023.5 && unit + 1 < sizeof(units) / sizeof(units[0])) {
         bytes /= 1024;
         unit++;
     }
-    snprintf(out, SIZE_CHARS, unit == 0 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
+    snprintf(out, SIZE_CHARS, unit == 0 || bytes >= 99.95 ? "%.0f %s" : "%.1f %s", bytes,
+             units[unit]);
+    return out;
+}
+
+/* From a day on in hours: "86399 s", "24 h". */
+static const char *age_text(char out[SIZE_CHARS], double ms)
+{
+    double seconds = ms / 1000;
+    bool is_long = seconds >= 86400;
+
+    snprintf(out, SIZE_CHARS, "%.0f %s", floor(is_long ? seconds / 3600 : seconds),
+             is_long ? "h" : "s");
     return out;
 }
 
@@ -30,21 +47,21 @@ static const char *limit_text(char out[SIZE_CHARS], const struct json *payer, co
     return out;
 }
 
-static void bar_print(double part, double whole)
+static void bar_print(double part, double whole, int num_chars)
 {
     double share = whole > 0 ? fmin(fmax(part / whole, 0), 1) : 0;
-    int filled = (int)(share * BAR_CHARS + 0.5);
+    int filled = (int)(share * num_chars + 0.5);
 
     putchar('[');
-    for (int i = 0; i < BAR_CHARS; i++)
+    for (int i = 0; i < num_chars; i++)
         putchar(i < filled ? '#' : '.');
     printf("] %3.0f %%", share * 100);
 }
 
 static void payers_head_print(void)
 {
-    printf("%-20s %-7s %11s %11s %11s %7s %6s  %s\n", "NAME", "KIND", "USED", "GUARANTEE", "LIMIT",
-           "WEIGHT", "HITS", "OF ITS LIMIT, OR OF THE POOL");
+    printf("%-15s %-6s %8s %9s %8s %6s %5s %s\n", "NAME", "KIND", "USED", "GUARANTEE", "LIMIT",
+           "WEIGHT", "HITS", "OF LIMIT OR POOL");
 }
 
 static void payers_print(const struct json *payers, const char *kind, double budget_bytes)
@@ -57,11 +74,12 @@ static void payers_print(const struct json *payers, const char *kind, double bud
         if (queried > 0)
             snprintf(hits, sizeof(hits), "%.0f %%",
                      100 * json_number(payer, "hit_tokens") / queried);
-        printf("%-20s %-7s %11s %11s %11s %7.0f %6s  ", json_string(payer, "name"), kind,
+        printf("%-15s %-6s %8s %9s %8s %6.0f %5s ", json_string(payer, "name"), kind,
                size_text(used, json_number(payer, "charged_bytes")),
                size_text(guarantee, json_number(payer, "guarantee_bytes")),
                limit_text(limit, payer, "limit_bytes"), json_number(payer, "weight"), hits);
-        bar_print(json_number(payer, "charged_bytes"), whole > 0 ? whole : budget_bytes);
+        bar_print(json_number(payer, "charged_bytes"), whole > 0 ? whole : budget_bytes,
+                  SMALL_BAR_CHARS);
         if (json_number(payer, "quarantined") > 0) /* a process that could write them lives */
             printf("  %.0f quarantined", json_number(payer, "quarantined"));
         putchar('\n');
@@ -79,34 +97,53 @@ static void duration_print(double ms)
            (unsigned)(seconds % 60));
 }
 
+/* Not all tiers have some, and few have much of it: lines of their own. */
+static void tier_losses_print(const struct json *tier)
+{
+    const char *separator = "        evicted without a copy below: ";
+
+    for (const struct json *reason = json_member(tier, "skipped")->first; reason;
+         reason = reason->next) {
+        if (reason->number <= 0)
+            continue;
+        printf("%s%.0f %s", separator, reason->number, reason->key);
+        separator = ", ";
+    }
+    if (*separator == ',')
+        putchar('\n');
+    if (json_number(tier, "failed") > 0)
+        printf("        copies that failed: %.0f\n", json_number(tier, "failed"));
+}
+
+static const char *tier_state(const struct json *tier)
+{
+    const char *phase = json_string(tier, "phase"), *state = json_string(tier, "state");
+
+    if (strcmp(phase, "") != 0 && strcmp(phase, "ready") != 0)
+        return phase;
+    if (strcmp(state, "") != 0 && strcmp(state, "ok") != 0)
+        return state;
+    return json_string(tier, "mode");
+}
+
 /* What lies below the pool, if anything does. */
 static void tiers_print(const struct json *tiers)
 {
     if (!tiers->first || !tiers->first->next)
         return;
-    printf("%-7s %-10s %11s %11s %8s %8s %12s %11s %11s %8s %8s\n", "TIER", "STATE", "USED", "OF",
-           "BLOCKS", "COLDEST", "HIT TOKENS", "STORED", "FETCHED", "SKIPPED", "FAILED");
+    printf("%-6s %-10s %8s %8s %7s %7s %10s %8s %8s\n", "TIER", "STATE", "USED", "OF", "BLOCKS",
+           "COLDEST", "HIT TOKENS", "STORED", "FETCHED");
     for (const struct json *tier = tiers->first; tier; tier = tier->next) {
         char used[SIZE_CHARS], of[SIZE_CHARS], stored[SIZE_CHARS], fetched[SIZE_CHARS];
-        const char *phase = json_string(tier, "phase"), *state = json_string(tier, "state");
-        bool is_well = strcmp(state, "") == 0 || strcmp(state, "ok") == 0;
-        bool is_there = strcmp(phase, "") == 0 || strcmp(phase, "ready") == 0;
-        double skipped = 0;
-        for (const struct json *reason = json_member(tier, "skipped")->first; reason;
-             reason = reason->next)
-            skipped += reason->number;
-        printf("%-7s %-10s %11s %11s %8.0f %6.0f s %12.0f %11s %11s %8.0f %8.0f\n",
-               json_string(tier, "name"),
-               !is_there  ? phase
-               : !is_well ? state
-                          : json_string(tier, "mode"),
-               size_text(used, json_number(tier, "charged_bytes")),
+        char age[SIZE_CHARS];
+        printf("%-6s %-10s %8s %8s %7.0f %7s %10.0f %8s %8s\n", json_string(tier, "name"),
+               tier_state(tier), size_text(used, json_number(tier, "charged_bytes")),
                size_text(of, json_number(tier, "budget_bytes")),
                json_number(tier, "evictable") + json_number(tier, "held"),
-               json_number(tier, "coldest_age_ms") / 1000, json_number(tier, "hit_tokens"),
+               age_text(age, json_number(tier, "coldest_age_ms")), json_number(tier, "hit_tokens"),
                size_text(stored, json_number(tier, "stored_bytes")),
-               size_text(fetched, json_number(tier, "fetched_bytes")), skipped,
-               json_number(tier, "failed"));
+               size_text(fetched, json_number(tier, "fetched_bytes")));
+        tier_losses_print(tier);
     }
     putchar('\n');
 }
@@ -127,7 +164,7 @@ static void status_print(const struct json *status)
            json_number(status, "sessions"), json_number(status, "sequences"));
     printf("pool %s of %s in use  ", size_text(used, json_number(status, "charged_bytes")),
            size_text(budget, budget_bytes));
-    bar_print(json_number(status, "charged_bytes"), budget_bytes);
+    bar_print(json_number(status, "charged_bytes"), budget_bytes, BAR_CHARS);
     putchar('\n');
     const struct json *fallbacks = json_member(status, "fallbacks");
     for (const struct json *row = fallbacks->first; row; row = row->next)
@@ -170,10 +207,10 @@ static void domains_print(const struct json *domains, double budget_bytes)
 static void models_print(const struct json *models, double budget_bytes)
 {
     (void)budget_bytes;
-    printf("%-32s %6s %6s %12s %-8s %s\n", "NAME", "LAYERS", "GROUPS", "BLOCK TOKENS", "KIND",
+    printf("%-26s %6s %6s %12s %-8s %s\n", "NAME", "LAYERS", "GROUPS", "BLOCK TOKENS", "KIND",
            "FINGERPRINT");
     for (const struct json *model = models->first; model; model = model->next)
-        printf("%-32s %6.0f %6.0f %12.0f %-8s %.16s\n", json_string(model, "name"),
+        printf("%-26s %6.0f %6.0f %12.0f %-8s %.16s\n", json_string(model, "name"),
                json_number(model, "layers"), json_number(model, "groups"),
                json_number(model, "block_tokens"),
                json_is_true(model, "opaque") ? "opaque" : "attended",
@@ -184,7 +221,7 @@ static void sessions_print(const struct json *sessions, double budget_bytes)
 {
     enum { HELLO_MAPPED = 1 };
     (void)budget_bytes;
-    printf("%-16s %-20s %8s %11s %8s %s\n", "SESSION", "TENANT", "PID", "OUTSTANDING", "ATTACHED",
+    printf("%-16s %-16s %8s %11s %8s %s\n", "SESSION", "TENANT", "PID", "OUTSTANDING", "ATTACHED",
            "KIND");
     for (const struct json *session = sessions->first; session; session = session->next) {
         const struct json *id = json_member(session, "session");
@@ -193,7 +230,7 @@ static void sessions_print(const struct json *sessions, double budget_bytes)
             printf("%-16s", id->string);
         else
             printf("%016llx", (unsigned long long)id->integer);
-        printf(" %-20s %8.0f %11.0f %8.0f %s%s\n", json_string(session, "tenant"),
+        printf(" %-16s %8.0f %11.0f %8.0f %s%s\n", json_string(session, "tenant"),
                json_number(session, "pid"), json_number(session, "outstanding"),
                json_number(session, "attached"), is_mapped ? "mapped" : "attends",
                json_is_true(session, "ending") ? ", ending" : "");

@@ -116,15 +116,25 @@ static void source_plan(struct adopt *adopt, uint32_t number)
         source->arena = source->target;
 }
 
+static void refused(struct adopt *adopt, struct source *source, uint32_t granule, int err)
+{
+    unwant(source, granule);
+    adopt->progress.granules_refused++;
+    adopt->progress.problem = err;
+}
+
 /* T3 */
 static void claim_in_place(struct adopt *adopt, struct source *source)
 {
     const struct adopt_sink *sink = &adopt->options.sink;
 
     for (uint32_t granule = 0; granule < source->options.max_granules; granule++) {
-        if (!is_wanted(source, granule) || !sink->claim(sink->context, source->target, granule))
+        if (!is_wanted(source, granule))
             continue;
-        unwant(source, granule);
+        int err = sink->claim(sink->context, source->target, granule);
+        if (!err)
+            continue;
+        refused(adopt, source, granule, err);
         records_drop(source, granule);
     }
 }
@@ -141,7 +151,7 @@ static void claim_elsewhere(struct adopt *adopt, struct source *source)
         while (err == -EEXIST && next < source->options.max_granules)
             err = sink->claim(sink->context, source->target, next++);
         if (err)
-            unwant(source, granule);
+            refused(adopt, source, granule, err);
         else
             source->target_of[granule] = next - 1;
     }
@@ -198,6 +208,8 @@ static void source_begin(struct adopt *adopt, uint32_t number)
     struct kept_arena *kept = &adopt->options.kept->arenas[number];
     struct source *source = &adopt->sources[number];
 
+    int err = -ENOMEM; /* without a table of the target */
+
     source->is_begun = true;
     if (source->plan == PLAN_COPY) {
         source->table = sink->open(sink->context, source->target);
@@ -207,7 +219,13 @@ static void source_begin(struct adopt *adopt, uint32_t number)
         source->table = kept->records;
         claim_in_place(adopt, source);
     }
-    if (!source->table || source_adopt(adopt, number))
+    if (source->table)
+        err = source_adopt(adopt, number);
+    if (err && source->plan != PLAN_DROP) {
+        adopt->progress.arenas_failed++;
+        adopt->progress.problem = err;
+    }
+    if (err)
         source_drop(adopt, number);
     adopt->progress.arenas_adopted += source->plan == PLAN_IN_PLACE;
     adopt->progress.arenas_copied += source->plan == PLAN_COPY;
@@ -387,6 +405,10 @@ static void job_step(struct adopt *adopt, struct job *job, int status)
 {
     bool is_copied = adopt->sources[job->source].plan == PLAN_COPY;
 
+    /* Without memory for both it is moved; what stays behind goes with its arena. */
+    bool is_lost = job->state != JOB_COMMIT && job->state != JOB_GIVE_UP && status != -ENOENT;
+    if (status && is_lost)
+        adopt->progress.problem = status;
     switch (job->state) {
     case JOB_ADOPT:
         job->is_filled = status == 0 && !is_copied;

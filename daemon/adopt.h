@@ -65,8 +65,11 @@ void adopt_reaped(struct adopt *adopt, uint64_t cookie, int status);
 
 struct adopt_progress {
     uint32_t arenas_adopted, arenas_copied, arenas_dropped;
-    uint32_t granules;        /* that were found worth having */
-    uint32_t granules_done;   /* of them: over, one way or the other */
-    uint32_t granules_failed; /* of those: had a hole, or there was no memory */
+    uint32_t arenas_failed;    /* of those dropped: that were to be adopted or copied */
+    uint32_t granules_refused; /* that could not be claimed, and do not count below */
+    uint32_t granules;         /* that were found worth having */
+    uint32_t granules_done;    /* of them: over, one way or the other */
+    uint32_t granules_failed;  /* of those: had a hole, or there was no memory */
+    int problem;               /* of the last one that was lost: negative errno; 0: none was */
 };
 const struct adopt_progress *adopt_progress(const struct adopt *adopt);

@@ -3,6 +3,8 @@
 
 #include "daemon/server.h"
 
+#include <errno.h>
+
 void arena_options(struct server *server, const struct pool_arena_description *description,
                    uint64_t budget_bytes, struct gpu_arena_options *out_options)
 {
@@ -59,13 +61,14 @@ static bool state_find(struct server *server, uint32_t number, uint32_t granule,
     return true;
 }
 
-bool arena_granule_is_free(struct server *server, uint32_t number, uint32_t granule)
+int arena_granule_check(struct server *server, uint32_t number, uint32_t granule)
 {
     uint8_t *memory;
     bool *is_wanted;
 
-    return state_find(server, number, granule, &memory, &is_wanted) && *memory == MEMORY_NONE &&
-           !*is_wanted;
+    if (!state_find(server, number, granule, &memory, &is_wanted))
+        return -ENOMEM;
+    return *memory == MEMORY_NONE && !*is_wanted ? 0 : -EEXIST;
 }
 
 void arena_granule_set(struct server *server, uint32_t number, uint32_t granule,

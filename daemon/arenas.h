@@ -20,8 +20,8 @@ bool arena_is_had(struct server *server, uint32_t number);
 /* It was opened on files of before: survive.c. */
 void arena_was_adopted(struct server *server, uint32_t number);
 
-/* Nobody has the granule, and it has no memory. */
-bool arena_granule_is_free(struct server *server, uint32_t number, uint32_t granule);
+/* 0: nobody has the granule, and it has no memory. -EEXIST; -ENOMEM: that cannot be known. */
+int arena_granule_check(struct server *server, uint32_t number, uint32_t granule);
 /* The pool has it, with memory of before: coming, there, or (it was lost) none. */
 void arena_granule_set(struct server *server, uint32_t number, uint32_t granule,
                        enum granule_memory memory);

@@ -287,6 +287,14 @@ int keep_forget(struct keep *keep)
     return err;
 }
 
+int keep_forget_left(const char *directory)
+{
+    int err = keep_holder.forget_left(directory);
+    int other = keep_systemd.forget_left(directory);
+
+    return err ? err : other;
+}
+
 /* ---- the loop's part ------------------------------------------------------------------------ */
 
 int keep_event_fd(const struct keep *keep)

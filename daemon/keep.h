@@ -10,7 +10,7 @@
  *      items up to a mark are; nothing is exported to an engine before.
  *  K2  What is kept stays kept until it is removed or forgotten: whatever becomes of us.
  *
- * One thread makes all calls. But for keep_create() and keep_forget() none of them waits.
+ * One thread makes all calls. But for keep_create() and the two that forget none of them waits.
  */
 #pragma once
 
@@ -71,8 +71,15 @@ void keep_remove(struct keep *keep, const char *name); /* one that is not there 
 uint64_t keep_mark(const struct keep *keep);
 bool keep_passed(const struct keep *keep, uint64_t mark);
 
-/* Gives everything up, and waits up to 2 s for it. Nothing is kept after it. 0, -ETIMEDOUT, ... */
+/* Gives everything up that its keeper has, and waits up to 2 s for it. Nothing is kept after it. 0,
+ * -ETIMEDOUT, ... */
 int keep_forget(struct keep *keep);
+
+/*
+ * Gives up what any keeper has of earlier daemons of @directory: also of those that had another
+ * kind of it. None is started for it. Waits up to 2 s for each. -EBUSY: a daemon has the holder.
+ */
+int keep_forget_left(const char *directory);
 
 /* Readable while there is something for keep_run(), which is called once a second besides. */
 int keep_event_fd(const struct keep *keep);

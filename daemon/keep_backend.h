@@ -52,6 +52,7 @@ struct keep_backend {
     void (*flush)(struct keep *keep);                               /* after items were sent */
     int (*ready)(struct keep *keep); /* takes answers. -EPIPE: it is gone */
     int (*forget)(struct keep *keep);
+    int (*forget_left)(const char *directory); /* what an earlier daemon left; none: 0 */
 };
 
 extern const struct keep_backend keep_systemd, keep_holder;

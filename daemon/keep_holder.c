@@ -48,22 +48,22 @@ static int peer_check(int fd)
 }
 
 /* By the directory's descriptor: its path may be longer than a socket's may. */
-static int holder_connect(const struct keep *keep, int *out_fd)
+static int holder_connect(const char *directory, int *out_fd)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int err = 0;
-    int directory = open(keep->directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (directory < 0)
+    int directory_fd = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (directory_fd < 0)
         return -EINVAL;
 
     (void)snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/" HOLD_SOCKET,
-                   directory);
+                   directory_fd);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
         err = -errno;
     else
         err = peer_check(fd);
-    (void)close(directory);
+    (void)close(directory_fd);
     if (err && fd >= 0)
         (void)close(fd);
     if (!err)
@@ -138,7 +138,7 @@ static int holder_start(struct keep *keep, int *out_fd)
 
 static int holder_find(struct keep *keep, int *out_fd)
 {
-    int err = holder_connect(keep, out_fd);
+    int err = holder_connect(keep->directory, out_fd);
 
     return err == -ENOENT || err == -ECONNREFUSED ? holder_start(keep, out_fd) : err;
 }
@@ -192,6 +192,7 @@ static int take_all(struct keep *keep, int fd)
     return err;
 }
 
+/* Tells the holder to forget. -EBUSY: it has another daemon, and does not. */
 static int end_await(int fd)
 {
     uint64_t end_ms = clock_ms() + FORGET_MS;
@@ -204,6 +205,8 @@ static int end_await(int fd)
         err = receive_until(fd, &packet, &item_fd, end_ms);
         if (!err && item_fd >= 0)
             (void)close(item_fd);
+        if (!err && packet.kind == HOLD_END && packet.status == -EBUSY)
+            err = -EBUSY;
     }
     return err == -EPIPE ? 0 : err; /* it ended */
 }
@@ -325,6 +328,26 @@ static int holder_forget(struct keep *keep)
     return err;
 }
 
+/* The connection of the daemon that left it may be coming to its end still. */
+static int holder_forget_left(const char *directory)
+{
+    uint64_t end_ms = clock_ms() + FIND_MS;
+
+    for (;;) {
+        int fd = -1;
+        int err = holder_connect(directory, &fd);
+        if (err == -ENOENT || err == -ECONNREFUSED)
+            return 0; /* nobody is there */
+        if (!err) {
+            err = end_await(fd);
+            (void)close(fd);
+        }
+        if (err != -EBUSY || clock_ms() >= end_ms)
+            return err;
+        (void)poll(NULL, 0, FIND_PAUSE_MS);
+    }
+}
+
 const struct keep_backend keep_holder = {
     .kind = KEEP_HOLDER,
     .fallback = "the process that keeps this daemon's memory is gone or cannot be started: until "
@@ -335,4 +358,5 @@ const struct keep_backend keep_holder = {
     .flush = holder_flush,
     .ready = holder_ready,
     .forget = holder_forget,
+    .forget_left = holder_forget_left,
 };

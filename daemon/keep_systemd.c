@@ -4,6 +4,7 @@
  * It does not say what it took. But it closes the descriptor of a barrier when it is done with all
  * that was said before, and since 254 it says at start how many descriptors it has room for.
  */
+#include "daemon/hold.h"
 #include "daemon/keep_backend.h"
 
 #include <errno.h>
@@ -87,28 +88,59 @@ static int systemd_ready(struct keep *keep)
     return 0;
 }
 
-static int systemd_forget(struct keep *keep)
+static int name_forget(const char *name)
 {
-    int fd, err = 0;
-    struct pollfd event = {.events = 0};
+    int err = -EAGAIN;
 
-    for (uint32_t i = 0; i < keep->options.max_items; i++) {
-        const struct keep_entry *entry = &keep->entries[i];
-        for (int tries = 0; entry->state != ITEM_FREE && tries < FORGET_MS / 10; tries++) {
-            err = systemd_drop(keep, entry);
-            if (err != -EAGAIN)
-                break;
+    for (int tries = 0; err == -EAGAIN && tries < FORGET_MS / 10; tries++) {
+        err = notify_forget(name);
+        if (err == -EAGAIN)
             (void)poll(NULL, 0, 10);
-        }
     }
-    if (!err)
-        err = notify_barrier(&fd);
+    return err;
+}
+
+static int barrier_await(void)
+{
+    int fd, err = notify_barrier(&fd);
+
     if (err)
         return err;
-    event.fd = fd;
+    struct pollfd event = {.fd = fd};
     err = poll(&event, 1, FORGET_MS) == 1 ? 0 : -ETIMEDOUT;
     (void)close(fd);
     return err;
+}
+
+static int systemd_forget(struct keep *keep)
+{
+    int err = 0;
+
+    for (uint32_t i = 0; i < keep->options.max_items; i++) {
+        if (keep->entries[i].state != ITEM_FREE)
+            err = name_forget(keep->entries[i].item.name);
+    }
+    return err ? err : barrier_await();
+}
+
+/* It handed them to this process at its start, which a daemon with another keeper did not look at.
+ */
+static int systemd_forget_left(const char *directory)
+{
+    int *fds = calloc(HOLD_MAX_ITEMS, sizeof(*fds));
+    char(*names)[NOTIFY_MAX_NAME] = calloc(HOLD_MAX_ITEMS, sizeof(*names));
+    size_t count = fds && names ? notify_take(fds, names, HOLD_MAX_ITEMS) : 0;
+    int err = fds && names ? 0 : -ENOMEM;
+
+    (void)directory; /* a service has one */
+    for (size_t i = 0; i < count; i++) {
+        int answer = notify_is_name(names[i]) ? name_forget(names[i]) : 0; /* else not ours */
+        err = err ? err : answer;
+        (void)close(fds[i]);
+    }
+    free(fds);
+    free(names);
+    return err || count == 0 ? err : barrier_await();
 }
 
 const struct keep_backend keep_systemd = {
@@ -122,4 +154,5 @@ const struct keep_backend keep_systemd = {
     .flush = systemd_flush,
     .ready = systemd_ready,
     .forget = systemd_forget,
+    .forget_left = systemd_forget_left,
 };

@@ -75,8 +75,11 @@ static void item_sort(struct keep *keep, struct kept *kept, const struct keep_it
     }
     struct kept_arena *arena = arena_find(kept, number);
     if (part == PART_RECORDS) {
-        if (records_adopt(item->fd, &arena->records))
+        int err = records_adopt(item->fd, &arena->records);
+        if (err) {
+            kept->problem = err;
             item_drop(keep, kept, item);
+        }
     } else if (part == PART_READER) {
         arena->files.reader_fd = item->fd;
     } else {
@@ -125,11 +128,12 @@ int kept_sort(struct keep *keep, struct kept *out_kept)
         else
             item_drop(keep, &kept, &items[i]);
     }
-    if (!kept.arenas)
-        return -ENOMEM;
-    halves_drop(keep, &kept);
+    if (kept.arenas)
+        halves_drop(keep, &kept);
+    else
+        kept.problem = -ENOMEM;
     *out_kept = kept;
-    return 0;
+    return kept.arenas ? 0 : -ENOMEM;
 }
 
 void kept_finish(struct kept *kept)
@@ -191,6 +195,11 @@ void kept_remove_mount(struct keep *keep, uint32_t tier)
 
     (void)snprintf(name, sizeof(name), "mount.%u", tier);
     keep_remove(keep, name);
+}
+
+void kept_close(struct kept *kept, uint32_t at)
+{
+    arena_close(&kept->arenas[at]);
 }
 
 void kept_drop(struct kept *kept, uint32_t at)

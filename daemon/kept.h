@@ -22,10 +22,12 @@ struct kept {
     int mount_fds[KEPT_TIERS]; /* -1: none */
     struct kept_arena *arenas;
     uint32_t num_arenas, num_dropped; /* names that were of no use */
+    int problem; /* of the last one of them that could not be read: negative errno */
     uint64_t next_number;
 };
 
-/* Takes over the descriptors of keep_taken(). -ENOMEM: none of them is kept any more. */
+/* Takes over the descriptors of keep_taken(). -ENOMEM: @out_kept is there, but has none of them,
+ * and none is kept any more. */
 int kept_sort(struct keep *keep, struct kept *out_kept);
 void kept_finish(struct kept *kept); /* closes what nobody took over; the keeper still has it */
 
@@ -37,6 +39,8 @@ void kept_remove(struct keep *keep, uint64_t number);
 int kept_add_mount(struct keep *keep, uint32_t tier, int fd);
 void kept_remove_mount(struct keep *keep, uint32_t tier);
 
+/* Closes one of the arenas, which stays where it is: others are known by their places. */
+void kept_close(struct kept *kept, uint32_t at);
 /* Closes one of the arenas, and takes it out; the last one gets its place. The keeper has it still.
  */
 void kept_drop(struct kept *kept, uint32_t at);

@@ -496,6 +496,13 @@ static int quotas_make(struct server *server)
     return tenants_apply(server, server->config);
 }
 
+/* Of memory what can be had, with a line for what cannot. */
+static int blocks_restore(struct server *server)
+{
+    survive_begin(server);
+    return tier_disk_await(server);
+}
+
 /* What a daemon is made of, in the order in which it is needed. */
 static const struct part {
     const char *name;
@@ -521,8 +528,7 @@ static const struct part {
     {"statistics", watch_make, NULL},
     {"quotas", quotas_make, NULL},
     {"state", state_restore, NULL},
-    {"memory that was found", survive_begin, NULL},
-    {"disk", tier_disk_await, NULL},
+    {"disk", blocks_restore, NULL},
     {"http", watch_check, NULL},
     {"sessions", sessions_init, "lower max-sessions"}, /* last: who connects is answered */
 };

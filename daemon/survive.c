@@ -20,7 +20,21 @@ static void keep_ready(struct server *server, struct source *source, uint32_t ev
     keep_run(server->survival.keep, server->now_ms);
 }
 
-int survive_init(struct server *server)
+/* What was not whole when an earlier daemon ended is no problem. */
+static void kept_take(struct survival *survival)
+{
+    (void)kept_sort(survival->keep, &survival->kept); /* without any of it, then */
+    int problem = survival->kept.problem;
+
+    if (survival->kept.num_dropped > 0)
+        log_event(problem ? LOG_WARN : LOG_NOTICE, "memory_dropped",
+                  log_number("items", survival->kept.num_dropped),
+                  log_text("why", problem ? "what its keeper had cannot be read"
+                                          : "its keeper did not have all of it"),
+                  log_error("error", problem));
+}
+
+static int keep_begin(struct server *server)
 {
     struct survival *survival = &server->survival;
     const struct config *config = server->config;
@@ -34,20 +48,34 @@ int survive_init(struct server *server)
                                          .limit_ms = config->keep_ms,
                                          .max_items = (uint32_t)max_items};
 
-    survival->source.fd = -1;
-    survival->num_arenas = survival->first_spare = lower_max_arenas(config);
-    if (options.kind == KEEP_NONE)
-        return 0;
     survival->arenas = calloc(survival->num_arenas, sizeof(*survival->arenas));
     if (!survival->arenas)
         return -ENOMEM;
     int err = keep_create(&options, &survival->keep);
-    if (!err)
-        err = kept_sort(survival->keep, &survival->kept);
     if (err)
         return err;
+    kept_take(survival);
     survival->source = (struct source){.fd = keep_event_fd(survival->keep), .ready = keep_ready};
     return survival->source.fd < 0 ? 0 : source_add(server, &survival->source, EPOLLIN);
+}
+
+/* A start that is refused leaves what is kept as it is, to the next one. */
+int survive_init(struct server *server)
+{
+    struct survival *survival = &server->survival;
+    const struct config *config = server->config;
+
+    survival->source.fd = -1;
+    survival->num_arenas = survival->first_spare = lower_max_arenas(config);
+    if (config->keep == KEEP_NONE)
+        return 0;
+    int err = keep_begin(server);
+    if (err)
+        log_event(LOG_ERROR, "keep_failed", log_text("state_directory", config->state_directory),
+                  log_text("problem", err == -EBUSY ? "another kvpoold has what is kept there"
+                                                    : "its keeper's tables cannot be made"),
+                  log_error("error", err));
+    return err;
 }
 
 void survive_finish(struct server *server)
@@ -69,10 +97,12 @@ void survive_forget(struct server *server)
 {
     struct survival *survival = &server->survival;
 
-    if (!survival->keep || survival->is_forgotten)
+    if (survival->is_forgotten)
         return;
     survival->is_forgotten = true;
-    int err = keep_forget(survival->keep);
+    int err = survival->keep ? keep_forget(survival->keep) : 0;
+    int left = keep_forget_left(server->config->state_directory);
+    err = err ? err : left;
     log_event(err ? LOG_ERROR : LOG_NOTICE, "memory_forgotten", log_error("error", err));
 }
 
@@ -305,8 +335,9 @@ static int claim(void *context, uint32_t arena, uint32_t granule)
 {
     struct server *server = context;
 
-    if (!arena_granule_is_free(server, arena, granule))
-        return -EEXIST;
+    int err = arena_granule_check(server, arena, granule);
+    if (err)
+        return err;
     int answer = pool_restore_granule(server->pool, arena, granule);
     if (answer)
         return answer == POOL_EXISTS ? -EEXIST : -ENOSPC;
@@ -360,7 +391,29 @@ static void failed(void *context, uint32_t arena, uint32_t granule)
 
 /* ---- adoption: life ------------------------------------------------------------------------- */
 
-static int adopt_begin(struct server *server, enum pool_tier tier, struct gpu_device *device)
+/* V3; of what another tier is adopting nothing changes its place. */
+static void adoption_give_up(struct server *server, enum pool_tier tier, int err)
+{
+    struct survival *survival = &server->survival;
+    struct kept *kept = &survival->kept;
+    uint32_t count = 0;
+
+    for (uint32_t at = 0; at < kept->num_arenas; at++) {
+        struct kept_arena *arena = &kept->arenas[at];
+        if (!arena->records || records_describe(arena->records)->tier != tier)
+            continue;
+        kept_remove(survival->keep, arena->number);
+        kept_close(kept, at);
+        count++;
+    }
+    gpu_device_adopt_end(device_of(server, tier));
+    survival->counters.arenas_dropped += count;
+    log_event(LOG_WARN, "memory_dropped", log_text("tier", tier_name(tier)),
+              log_number("arenas", count), log_text("why", "no memory for the tables to adopt it"),
+              log_error("error", err));
+}
+
+static void adopt_begin(struct server *server, enum pool_tier tier, struct gpu_device *device)
 {
     struct survival *survival = &server->survival;
     const struct adopt_options options = {.device = device,
@@ -378,28 +431,30 @@ static int adopt_begin(struct server *server, enum pool_tier tier, struct gpu_de
                                                    .restored = restored,
                                                    .failed = failed}};
 
+    int err = adopt_create(&options, &survival->adopts[tier]);
+    if (err) {
+        adoption_give_up(server, tier, err);
+        return;
+    }
     survival->is_adopting = true;
     survival->counters.adopting = 1;
-    return adopt_create(&options, &survival->adopts[tier]);
 }
 
-int survive_begin(struct server *server)
+void survive_begin(struct server *server)
 {
     struct survival *survival = &server->survival;
-    int err = 0;
 
     if (!survival->keep)
-        return 0;
+        return;
     survival->began_ms = server->now_ms;
     if (!server->tiers.host) { /* not any more */
         tier_drop(server, POOL_TIER_HOST);
         kept_remove_mount(survival->keep, POOL_TIER_HOST);
     }
-    for (enum pool_tier tier = POOL_TIER_DEVICE; tier < POOL_TIER_DISK && !err; tier++) {
+    for (enum pool_tier tier = POOL_TIER_DEVICE; tier < POOL_TIER_DISK; tier++) {
         if (survival->is_adopted[tier])
-            err = adopt_begin(server, tier, device_of(server, tier));
+            adopt_begin(server, tier, device_of(server, tier));
     }
-    return err;
 }
 
 static void adopt_end(struct server *server, enum pool_tier tier)
@@ -411,7 +466,7 @@ static void adopt_end(struct server *server, enum pool_tier tier)
     gpu_device_adopt_end(device_of(server, tier));
 }
 
-static void progress_take(struct survival *survival)
+static struct adopt_progress progress_take(struct survival *survival)
 {
     struct adopt_progress sum = {0};
 
@@ -422,10 +477,14 @@ static void progress_take(struct survival *survival)
         sum.granules += progress->granules;
         sum.granules_done += progress->granules_done;
         sum.granules_failed += progress->granules_failed;
+        sum.granules_refused += progress->granules_refused;
+        sum.arenas_failed += progress->arenas_failed;
+        sum.problem = progress->problem ? progress->problem : sum.problem;
     }
     survival->counters.granules = sum.granules;
     survival->counters.granules_done = sum.granules_done;
     survival->counters.granules_failed = sum.granules_failed;
+    return sum;
 }
 
 bool survive_run(struct server *server)
@@ -435,7 +494,7 @@ bool survive_run(struct server *server)
 
     for (enum pool_tier tier = POOL_TIER_DEVICE; tier < POOL_NUM_TIERS; tier++)
         has_more |= survival->adopts[tier] && adopt_run(survival->adopts[tier]);
-    progress_take(survival);
+    const struct adopt_progress sum = progress_take(survival);
     if (has_more)
         return true;
     for (enum pool_tier tier = POOL_TIER_DEVICE; tier < POOL_NUM_TIERS; tier++) {
@@ -444,10 +503,13 @@ bool survive_run(struct server *server)
     }
     survival->is_adopting = false;
     survival->counters.adopting = 0;
-    log_event(LOG_NOTICE, "memory_adopted", log_number("granules", survival->counters.granules),
-              log_number("failed", survival->counters.granules_failed),
-              log_number("blocks", survival->counters.restored_blocks),
-              log_number("ms", server->now_ms - survival->began_ms));
+    survival->counters.arenas_dropped += sum.arenas_failed;
+    log_event(
+        sum.problem ? LOG_WARN : LOG_NOTICE, "memory_adopted", log_number("granules", sum.granules),
+        log_number("failed", sum.granules_failed), log_number("refused", sum.granules_refused),
+        log_number("failed_arenas", sum.arenas_failed),
+        log_number("blocks", survival->counters.restored_blocks), log_error("error", sum.problem),
+        log_number("ms", server->now_ms - survival->began_ms));
     return false;
 }
 

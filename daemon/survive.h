@@ -51,7 +51,7 @@ struct survival {
     } counters;
 };
 
-/* Takes back what an earlier daemon left; before devices are made. -errno. */
+/* Takes back what an earlier daemon left; before devices are made. -errno, which is logged. */
 int survive_init(struct server *server);
 void survive_finish(struct server *server);
 
@@ -63,8 +63,9 @@ void survive_device_made(struct server *server, enum pool_tier tier,
                          const struct gpu_device *device, bool is_adopted);
 uint32_t survive_num_spare(const struct server *server);
 
-/* Once domains and models are known, before verbs are answered: claims what is worth having. */
-int survive_begin(struct server *server);
+/* Once domains and models are known, before verbs are answered: claims what is worth having. What
+ * cannot be adopted is given up, and said. */
+void survive_begin(struct server *server);
 /* Whether more is to be done. */
 bool survive_run(struct server *server);
 /* An operation of the adoption of @tier ended. */
@@ -82,7 +83,7 @@ bool survive_passed(const struct server *server, uint64_t mark);
 /* V1 */
 void survive_told(struct server *server, const struct pool_effect *effect);
 
-/* Of `kvpool shutdown --forget`. */
+/* Of `kvpool shutdown --forget`: also what an earlier daemon left, if this one keeps nothing. */
 void survive_forget(struct server *server);
 
 /* Once a second. */

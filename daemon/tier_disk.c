@@ -115,8 +115,11 @@ int tier_disk_start(struct server *server)
     opening->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (!tier->free_granules || opening->event_fd < 0)
         return tier->free_granules ? -errno : -ENOMEM;
+    int err = tier_restore_init(server);
+    if (err)
+        return err;
     tier->opened = (struct source){.fd = opening->event_fd, .ready = opened_ready};
-    int err = source_add(server, &tier->opened, EPOLLIN);
+    err = source_add(server, &tier->opened, EPOLLIN);
     if (!err)
         err = -pthread_create(&opening->thread, NULL, opening_main, opening);
     if (err)
@@ -187,9 +190,8 @@ static int disk_adopt(struct server *server, struct disk *disk)
         if (disk_granule_describe(disk, granule, &described) == 0 && !described.is_used)
             tier->free_granules[tier->num_free++] = granule;
     }
-    err = tier_restore_begin(server);
-    if (!err)
-        err = pool_tier_set(server->pool, POOL_TIER_DISK, POOL_TIER_ON);
+    tier_restore_begin(server);
+    err = pool_tier_set(server->pool, POOL_TIER_DISK, POOL_TIER_ON);
     log_event(LOG_NOTICE, "disk_opened", log_text("directory", server->config->disk_directory),
               log_number("granules", layout.num_granules),
               log_number("used", tier->num_granules - tier->num_free),

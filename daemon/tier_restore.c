@@ -49,8 +49,11 @@ static bool owner_find(struct server *server, const struct owner *owner, uint32_
     if (!lower_find(server, &owner->place, POOL_TIER_DISK, out_number))
         return false;
     const struct lower_arena *arena = lower_arena(server, *out_number);
-    if (!arena)
+    if (!arena) {
+        log_event(LOG_WARN, "disk_arena_failed", log_number("arena", *out_number),
+                  log_text("problem", "no memory for its tables: its blocks are given up"));
         return false;
+    }
     owner_make(arena, &other);
     return memcmp(&other, owner, sizeof(other)) == 0;
 }
@@ -108,26 +111,56 @@ static void granule_take(struct server *server, uint32_t granule,
         log_event(LOG_WARN, "disk_granule_lost", log_number("granule", granule));
 }
 
-static void recovery_end(struct server *server);
+/* @num_unread headers, or all of them, could not be read: @problem. Their slots are free. */
+static void recovery_end(struct server *server, uint64_t num_unread, int problem)
+{
+    struct tier_disk *tier = &server->tiers.disk;
 
-int tier_restore_begin(struct server *server)
+    for (uint32_t granule = 0; granule < tier->num_granules; granule++) {
+        const struct restored_granule *in = &tier->restored[granule];
+        if (in->is_claimed)
+            (void)pool_restore_end(server->pool, in->arena, in->granule);
+    }
+    tier_restore_finish(server);
+    tier->phase = TIER_DISK_READY;
+    tier->recovered_ms = server->now_ms;
+    server->has_more = true;
+    log_event(problem ? LOG_WARN : LOG_NOTICE, "disk_recovered",
+              log_number("blocks", tier->recovery.restored_blocks),
+              log_number("dropped", tier->recovery.dropped_blocks),
+              log_number("foreign_granules", tier->recovery.foreign_granules),
+              log_number("unread_headers", num_unread), log_error("error", problem),
+              log_number("ms", server->now_ms - tier->opened_ms));
+}
+
+int tier_restore_init(struct server *server)
+{
+    struct tier_disk *tier = &server->tiers.disk;
+
+    tier->restored = calloc(tier->num_granules, sizeof(*tier->restored));
+    return tier->restored ? 0 : -ENOMEM;
+}
+
+void tier_restore_begin(struct server *server)
 {
     struct tier_disk *tier = &server->tiers.disk;
     struct last_owner last = {0};
+    struct disk_scan progress;
+    int err = 0;
 
-    tier->restored = calloc(tier->num_granules, sizeof(*tier->restored));
-    if (!tier->restored)
-        return -ENOMEM;
     for (uint32_t granule = 0; granule < tier->num_granules; granule++) {
         struct disk_granule described;
         if (disk_granule_describe(tier->disk, granule, &described) == 0 && described.is_used)
             granule_take(server, granule, &described, &last);
     }
     tier->phase = TIER_DISK_RECOVERING;
-    if (tier->recovery.restored_granules > 0)
-        return disk_scan_start(tier->disk);
-    recovery_end(server); /* a new disk, or one of others */
-    return 0;
+    bool is_any = tier->recovery.restored_granules > 0; /* else it is new, or one of others */
+    if (is_any)
+        err = disk_scan_start(tier->disk);
+    if (is_any && !err)
+        return;
+    disk_scan_progress(tier->disk, &progress);
+    recovery_end(server, progress.num_headers, err);
 }
 
 /* ---- blocks --------------------------------------------------------------------------------- */
@@ -149,25 +182,6 @@ static bool block_restore(struct server *server, const struct disk_found *found)
         return false;
     lower_restored(&kept, in->granule * arena->slots + found->slot.index + 1, &restored);
     return pool_restore_block(server->pool, in->arena, &restored) == 0;
-}
-
-static void recovery_end(struct server *server)
-{
-    struct tier_disk *tier = &server->tiers.disk;
-
-    for (uint32_t granule = 0; granule < tier->num_granules; granule++) {
-        const struct restored_granule *in = &tier->restored[granule];
-        if (in->is_claimed)
-            (void)pool_restore_end(server->pool, in->arena, in->granule);
-    }
-    tier_restore_finish(server);
-    tier->phase = TIER_DISK_READY;
-    tier->recovered_ms = server->now_ms;
-    server->has_more = true;
-    log_event(LOG_NOTICE, "disk_recovered", log_number("blocks", tier->recovery.restored_blocks),
-              log_number("dropped", tier->recovery.dropped_blocks),
-              log_number("foreign_granules", tier->recovery.foreign_granules),
-              log_number("ms", server->now_ms - tier->opened_ms));
 }
 
 size_t tier_restore_run(struct server *server)
@@ -197,8 +211,9 @@ size_t tier_restore_run(struct server *server)
     disk_scan_progress(tier->disk, &progress);
     tier->recovery.scanned = progress.num_read;
     tier->recovery.to_scan = progress.num_headers;
+    uint64_t num_unread = progress.num_headers - progress.num_read + progress.num_unreadable;
     if (progress.is_over)
-        recovery_end(server);
+        recovery_end(server, num_unread, num_unread > 0 ? progress.status : 0);
     return total;
 }
 

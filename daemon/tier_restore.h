@@ -18,8 +18,10 @@ struct lower_arena;
 /* What is written beside a granule: whose it is. Answers its bytes. */
 size_t tier_restore_owner(const struct lower_arena *arena, uint8_t out[DISK_MAX_OWNER_BYTES]);
 
-/* The disk is open, its free granules are known. -errno. */
-int tier_restore_begin(struct server *server);
+/* A table of all granules, before the disk is open. -ENOMEM. */
+int tier_restore_init(struct server *server);
+/* The disk is open, its free granules are known. What cannot be read is no block: it is empty. */
+void tier_restore_begin(struct server *server);
 /* One slice; answers how many blocks it saw, and ends the recovery behind the last. */
 size_t tier_restore_run(struct server *server);
 void tier_restore_finish(struct server *server);

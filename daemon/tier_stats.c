@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+static const uint64_t MAX_PERCENT = UINT64_C(1000000000000000000); /* any double below it fits */
+
 /* clang-format off */
 #define OF(tier, field) offsetof(struct tier_stats, tiers[tier].field)
 #define EACH(name, help, kind, field) \
@@ -47,7 +49,7 @@ const struct stats_row tier_rows[] = {
     COUNT("tier_skipped_late",     "of them, without a copy below: evicted before its turn came", skipped[POOL_SKIP_LATE]),
     COUNT("tier_stored_bytes",     "bytes of blocks stored there", stored_bytes),
     COUNT("tier_fetched_bytes",    "bytes of blocks fetched from it", fetched_bytes),
-    GAUGE("tier_stored_percent",   "bytes stored for 100 that were fetched; 0: none were yet", stored_per_fetched_percent),
+    GAUGE("tier_stored_percent",   "bytes stored for 100 that were fetched; while none were, one counts as fetched: high is waste, 0: none were stored", stored_percent),
     COUNT("tier_granules_failed",  "granules that could not be had", granules_failed),
 
     DISK_GAUGE("disk_phase",       "0: there is none, 1: opening, 2: headers are being read, 3: ready", phase),
@@ -118,6 +120,16 @@ static uint64_t page_bytes(const struct server *server, enum pool_tier tier)
     return tier == POOL_TIER_DISK ? server->config->disk_granule_bytes : server->config->page_bytes;
 }
 
+/* What is stored and never read back is what this is to tell of: nothing fetched is no small number
+ * of it, but as large a one as there is. */
+static uint64_t stored_percent(const struct lower_counters *counters)
+{
+    double fetched = counters->fetched_bytes > 0 ? (double)counters->fetched_bytes : 1;
+    double percent = (double)counters->stored_bytes * 100 / fetched;
+
+    return percent < MAX_PERCENT ? (uint64_t)percent : MAX_PERCENT;
+}
+
 static void take_tier(struct server *server, enum pool_tier tier)
 {
     struct tier_numbers *out = &server->tier_stats.tiers[tier];
@@ -149,12 +161,10 @@ static void take_tier(struct server *server, enum pool_tier tier)
                                  .coldest_age_ms = stats.coldest_age_ms,
                                  .stored_bytes = counters->stored_bytes,
                                  .fetched_bytes = counters->fetched_bytes,
+                                 .stored_percent = stored_percent(counters),
                                  .stores_late = counters->stores_late,
                                  .granules_failed = counters->failed_commits};
     memcpy(out->skipped, stats.skipped, sizeof(out->skipped));
-    if (counters->fetched_bytes > 0)
-        out->stored_per_fetched_percent =
-            (uint64_t)((double)counters->stored_bytes * 100 / (double)counters->fetched_bytes);
 }
 
 static void take_disk(struct server *server)
@@ -283,7 +293,7 @@ static void add_tier(const struct server *server, enum pool_tier tier, struct te
                 numbers->stored_bytes, numbers->fetched_bytes, numbers->storing_bytes);
     text_printf(out, ",\"failed\":%lu,\"coldest_age_ms\":%lu,\"stored_percent\":%lu",
                 numbers->stores_failed + numbers->fetches_failed, numbers->coldest_age_ms,
-                numbers->stored_per_fetched_percent);
+                numbers->stored_percent);
     text_printf(out,
                 ",\"skipped\":{\"off\":%lu,\"busy\":%lu,\"rate\":%lu,\"full\":%lu,\"late\":%lu}",
                 numbers->skipped[POOL_SKIP_OFF], numbers->skipped[POOL_SKIP_BUSY],

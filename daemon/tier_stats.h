@@ -19,7 +19,7 @@ struct tier_numbers {
     uint64_t hit_tokens, evictions, coldest_age_ms;
     uint64_t skipped[POOL_NUM_SKIPS];
     uint64_t stored_bytes, fetched_bytes, stores_late, granules_failed;
-    uint64_t stored_per_fetched_percent; /* bytes; 0: nothing was fetched yet */
+    uint64_t stored_percent; /* bytes stored for 100 fetched; none counts as one */
 };
 
 struct disk_numbers {

@@ -147,11 +147,6 @@ int disk_check(const char *path, bool with_data,
     found.file_bytes = check.files.bytes;
     found.physical_bytes = check.files.physical_bytes + check.files.lock_bytes;
     err = check_all(&check, path, out_error);
-    if (err) {
-        struct disk_problem problem = {.part = "superblock", .text = out_error};
-        if (report)
-            report(state, &problem);
-    }
     disk_files_close(&check.files);
     if (!err)
         *out_check = found;

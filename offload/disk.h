@@ -272,8 +272,8 @@ void disk_stats(const struct disk *disk, struct disk_stats *out_stats);
 /* --- offline: fsck --- */
 
 struct disk_problem {
-    const char *part;      /* "superblock", "granule", "header", "data" */
-    struct disk_slot slot; /* of all but the first; index of the last two only */
+    const char *part;      /* "granule", "header", "data" */
+    struct disk_slot slot; /* index of the last two only */
     const char *text;      /* what is wrong */
 };
 
@@ -290,7 +290,8 @@ struct disk_check {
 /*
  * Reads a directory or device that nobody has open and changes nothing. Calls @report (may be NULL)
  * for each problem. 0: read to the end, problems or not. -ENODATA: nothing was ever laid out in it.
- * Other errors and @out_error as disk_open().
+ * Other errors and @out_error as disk_open(): what keeps all of it from being read, a superblock
+ * above all, is said there alone.
  */
 int disk_check(const char *path, bool with_data,
                void (*report)(void *state, const struct disk_problem *problem), void *state,

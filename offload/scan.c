@@ -134,6 +134,16 @@ static void scan_all(struct disk_scanner *scanner, char *buffer, uint32_t at_onc
     }
 }
 
+/* The last thing the owner gets is an empty batch, which nobody has to wait for: the scan is over.
+ */
+static void running_end(struct disk_scanner *scanner, uint32_t num)
+{
+    struct scan_batch *end = &scanner->batches[SCAN_BATCHES];
+
+    if (atomic_fetch_sub(&scanner->num_running, num) == num)
+        give(scanner, &end);
+}
+
 static void *scan_main(void *argument)
 {
     struct disk_scanner *scanner = argument;
@@ -150,10 +160,7 @@ static void *scan_main(void *argument)
         atomic_store(&scanner->status, -errno);
     }
     give(scanner, &batch);
-    /* The last thing the owner gets is an empty batch: the scan is over. */
-    if (atomic_fetch_sub(&scanner->num_running, 1) == 1)
-        batch = free_batch(scanner);
-    give(scanner, &batch);
+    running_end(scanner, 1);
     return NULL;
 }
 
@@ -169,8 +176,8 @@ static int start_threads(struct disk_scanner *scanner)
     }
     if (scanner->num_threads == 0)
         return err;
-    if (scanner->num_threads < SCAN_THREADS)
-        atomic_fetch_sub(&scanner->num_running, SCAN_THREADS - scanner->num_threads);
+    if (scanner->num_threads < SCAN_THREADS) /* those that there are may be through by now */
+        running_end(scanner, SCAN_THREADS - scanner->num_threads);
     return 0;
 }
 
@@ -178,9 +185,10 @@ int disk_scanner_start(struct disk_scanner *scanner, struct format_granule *uses
 {
     scanner->uses = uses;
     scanner->num_uses = num_uses;
-    scanner->batches = scanner->system->calloc(SCAN_BATCHES, sizeof(*scanner->batches));
+    scanner->batches = scanner->system->calloc(SCAN_BATCHES + 1, sizeof(*scanner->batches));
     if (!scanner->batches)
         return -ENOMEM;
+    scanner->batches[SCAN_BATCHES].item.is_batch = true;
     for (uint32_t i = 0; i < SCAN_BATCHES; i++) {
         scanner->batches[i].item.is_batch = true;
         disk_list_push(&scanner->free_batches, &scanner->batches[i].item);

@@ -34,7 +34,7 @@ struct disk_scanner {
     pthread_cond_t wake;
     bool has_mutex;
     struct disk_list free_batches; /* under the mutex */
-    struct scan_batch *batches;    /* all of them */
+    struct scan_batch *batches;    /* all of them, and the one that ends the scan */
 
     /* the owner's */
     struct disk_list taken; /* not yet given out */

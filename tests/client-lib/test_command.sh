@@ -27,8 +27,17 @@ for command in status models tenants domains sessions version; do
     json "$command"
     expect 0 "usage: kvpool $command" "$command" --help
 done
+# Of an ordinary terminal; notes behind the table of payers come on top.
+for command in status models tenants domains sessions; do
+    "$kvpool" "$command" | sed 's/  [0-9]* quarantined$//' | awk -v name="$command" \
+        'length > 80 { print "kvpool " name ": " length " columns: " $0; wide = 1 } END { exit wide }' || failed=1
+done
 expect 0 'alice .*tenant .*4.0 KiB .*none .* 75 % .*] *50 %' status
 expect 0 'alice .*  3 quarantined' status
+expect 0 '^device on  *99.8 GiB  1.0 TiB 1000009 86399 s 4294967295 ' status
+expect 0 '^  *evicted without a copy below: 12 busy, 3 late$' status
+expect 0 '^disk   recovering  *1023 B  1.0 TiB 9999999   168 h  *7  1.0 TiB 99.9 GiB$' status
+expect 0 '^  *copies that failed: 2$' status
 expect 0 'up 1 d 01:01:01, draining, 1 sessions' status
 expect 0 'fallback: no_huge_pages' status
 expect 0 'readers: bob' domains

@@ -381,6 +381,8 @@ static void what_nobody_knows_loses_its_memory(void **state)
     next_life(64);
     (void)run(UINT32_MAX);
     assert_int_equal(adopt_progress(adopt)->arenas_dropped, 1);
+    assert_int_equal(adopt_progress(adopt)->arenas_failed, 0);
+    assert_int_equal(adopt_progress(adopt)->problem, 0);
     assert_int_equal(num_found, 8 * 3);
     assert_int_equal(keep_counters(keep)->items, 0);
     records_destroy(records);
@@ -418,6 +420,7 @@ static void what_has_a_hole_is_a_miss_and_stays_one(void **state)
     next_life(64);
     (void)run(UINT32_MAX);
     assert_int_equal(adopt_progress(adopt)->granules_failed, 2);
+    assert_int_equal(adopt_progress(adopt)->problem, -ENODATA);
     assert_int_equal(num_found, 2 * 3 * 3);
     for (uint32_t slot = 2 * SLOTS + 1; slot <= 3 * SLOTS;
          slot++) /* else it named what comes next */
@@ -436,6 +439,8 @@ static void what_the_pool_refuses_is_given_back(void **state)
     next_life(64);
     (void)run(UINT32_MAX);
     assert_int_equal(adopt_progress(adopt)->granules, 3);
+    assert_int_equal(adopt_progress(adopt)->granules_refused, 3);
+    assert_int_equal(adopt_progress(adopt)->problem, -ENOSPC);
     assert_int_equal(num_found, 3 * 3);
     assert_int_equal(records_read(tables[0], 1 * SLOTS + 1, &record), -ENOENT);
     check_over();
@@ -451,6 +456,8 @@ static void files_of_another_device_are_of_no_use(void **state)
     next_life(64);
     (void)run(UINT32_MAX);
     assert_int_equal(adopt_progress(adopt)->arenas_dropped, 1);
+    assert_int_equal(adopt_progress(adopt)->arenas_failed, 1);
+    assert_int_equal(adopt_progress(adopt)->problem, -ESTALE);
     assert_int_equal(num_found, 0);
     check_over();
 }

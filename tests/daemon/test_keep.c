@@ -244,6 +244,33 @@ static void to_forget_gives_everything_up_at_once(void **state)
     keep_destroy(keep);
 }
 
+/* By a daemon that has no holder itself. */
+static void what_an_earlier_daemon_left_is_forgotten_too(void **state)
+{
+    (void)state;
+    daemon_live_and_be_killed(live_with_items);
+    pid_t pid = holder_pid(directory.path);
+    assert_true(is_alive(pid));
+    assert_int_equal(keep_forget_left(directory.path), 0);
+    await_end(pid);
+    assert_int_equal(keep_forget_left(directory.path), 0); /* nobody is there, and none started */
+    assert_int_equal(holder_pid(directory.path), 0);
+    assert_int_equal(keep_forget_left("/nowhere/at/all"), -EINVAL);
+}
+
+static void what_a_living_daemon_has_is_not(void **state)
+{
+    (void)state;
+    struct keep *keep = create();
+    assert_int_equal(items_add(keep, 0, 3), 0);
+    assert_true(run_until_kept(keep, keep_mark(keep)));
+    assert_int_equal(keep_forget_left(directory.path), -EBUSY);
+    keep_destroy(keep);
+    keep = create();
+    check_taken(keep, 3);
+    keep_destroy(keep);
+}
+
 static void a_time_limit_without_a_daemon_ends_it(void **state)
 {
     (void)state;
@@ -544,6 +571,8 @@ int main(void)
         TEST(what_was_removed_does_not_come_back),
         TEST(a_holder_with_nothing_ends_with_its_daemon),
         TEST(to_forget_gives_everything_up_at_once),
+        TEST(what_an_earlier_daemon_left_is_forgotten_too),
+        TEST(what_a_living_daemon_has_is_not),
         TEST(a_time_limit_without_a_daemon_ends_it),
         TEST(whose_socket_is_gone_holds_for_nobody),
         TEST(a_killed_holder_is_replaced_and_has_everything_again),

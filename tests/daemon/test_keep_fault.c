@@ -189,6 +189,34 @@ static bool take_once(void)
     return has_failed;
 }
 
+/* It is gone, or the answer says that it may not be. */
+static bool forget_left_once(void)
+{
+    size_t before = count_descriptors();
+    int nth = calls_left;
+    int fd = __real_memfd_create("item", MFD_CLOEXEC);
+    struct keep *keep = NULL;
+
+    calls_left = 0;
+    keep = create();
+    assert_int_equal(keep_add(keep, "a", fd), 0);
+    assert_true(settle(keep));
+    keep_destroy(keep);
+    calls_left = nth;
+    int err = keep_forget_left(directory.path);
+    bool has_failed = calls_left == 0;
+    num_refused += err != 0;
+    calls_left = 0;
+    assert_true(!err || keep_forget_left(directory.path) == 0);
+    keep = create();
+    assert_int_equal(taken_close(keep), 0);
+    assert_int_equal(keep_forget(keep), 0);
+    keep_destroy(keep);
+    (void)close(fd);
+    assert_int_equal(count_descriptors(), before);
+    return has_failed;
+}
+
 static void each(bool (*once)(void), int least)
 {
     for (size_t i = 0; i < ARRAY_SIZE(errors); i++) {
@@ -237,6 +265,12 @@ static void what_is_taken_is_all_or_nothing(void **state)
     each(take_once, 10);
 }
 
+static void what_an_earlier_daemon_left_is_gone_or_named(void **state)
+{
+    (void)state;
+    each(forget_left_once, 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +278,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_added_is_kept_whatever_fails_first, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(what_is_taken_is_all_or_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_an_earlier_daemon_left_is_gone_or_named, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -269,6 +269,32 @@ static void a_shutdown_that_forgets_leaves_nothing_in_it(void **state)
     assert_int_equal(get_all(), 0);
 }
 
+/* By a daemon that keeps nothing, of what an earlier one left in the store. */
+static void what_an_earlier_daemon_left_in_it_is_forgotten_too(void **state)
+{
+    const struct kvpool_request shutdown = {.verb = KVPOOL_SHUTDOWN, .forget = true};
+    char command[128];
+    int status;
+
+    (void)state;
+    begin(MAX_STORE);
+    systemd_settle();
+    (void)daemon_stop(&daemon_, SIGTERM);
+    systemd_settle();
+    assert_true(manager.num > 0);
+    (void)snprintf(command, sizeof(command), "echo 'keep: none' >>%s/kvpoold.yaml", daemon_.dir);
+    assert_int_equal(system(command), 0);
+    daemon_restart(&daemon_);
+    struct kvpool *operator= operator_connect(&daemon_);
+    assert_int_equal(kvpool_call(operator, & shutdown, NULL), 0);
+    kvpool_disconnect(operator);
+    assert_int_equal(waitpid(daemon_.pid, &status, 0), daemon_.pid);
+    daemon_.pid = 0;
+    assert_int_equal(status, 0);
+    systemd_settle();
+    assert_int_equal(manager.num, 0);
+}
+
 #define TEST(name) cmocka_unit_test_teardown(name, finish)
 int main(int argc, char **argv)
 {
@@ -276,6 +302,7 @@ int main(int argc, char **argv)
         TEST(the_store_has_the_memory_while_no_daemon_runs),
         TEST(a_store_that_is_too_small_costs_what_it_did_not_take),
         TEST(a_shutdown_that_forgets_leaves_nothing_in_it),
+        TEST(what_an_earlier_daemon_left_in_it_is_forgotten_too),
     };
 
     if (argc > 1)

@@ -314,21 +314,51 @@ static void unwanted_blocks_stay_unwanted(void **state)
     kvpool_disconnect(kvpool);
 }
 
-static void forgotten_memory_does_not(void **state)
+static void shutdown_and_forget(void)
 {
+    const struct kvpool_request shutdown = {.verb = KVPOOL_SHUTDOWN, .forget = true};
+    struct kvpool *operator= operator_connect(&daemon_);
     int status;
 
-    (void)state;
-    start_in_memory("");
-    struct kvpool *operator= operator_connect(&daemon_);
-    const struct kvpool_request shutdown = {.verb = KVPOOL_SHUTDOWN, .forget = true};
     assert_int_equal(kvpool_call(operator, & shutdown, NULL), 0);
     kvpool_disconnect(operator);
     assert_int_equal(waitpid(daemon_.pid, &status, 0), daemon_.pid);
+    daemon_.pid = 0;
     assert_int_equal(status, 0);
+}
+
+static void forgotten_memory_does_not(void **state)
+{
+    (void)state;
+    start_in_memory("");
+    shutdown_and_forget();
     daemon_restart(&daemon_);
     assert_int_equal(stat_read(&daemon_, "memory_granules"), 0);
     assert_int_equal(get_six(), 0);
+}
+
+/* By a daemon that keeps nothing, of memory that an earlier one left with a holder: whose socket
+ * goes with it. */
+static void memory_of_an_earlier_daemon_is_forgotten_too(void **state)
+{
+    char path[96];
+
+    (void)state;
+    start_in_memory("");
+    (void)snprintf(path, sizeof(path), "%s/state/holder.sock", daemon_.dir);
+    assert_int_equal(daemon_stop(&daemon_, SIGKILL), 128 + SIGKILL);
+    config_change("s/^keep: .*/keep: none/");
+    daemon_restart(&daemon_);
+    assert_int_equal(daemon_stop(&daemon_, SIGTERM), 0);
+    assert_int_equal(access(path, F_OK), 0); /* a stop alone leaves it where it is */
+    daemon_restart(&daemon_);
+    shutdown_and_forget();
+    uint64_t end = now_ms() + 5000;
+    while (access(path, F_OK) == 0)
+        assert_true(now_ms() < end);
+    config_change("s/^keep: .*/keep: holder/");
+    daemon_restart(&daemon_);
+    assert_int_equal(stat_read(&daemon_, "memory_granules"), 0);
 }
 
 static void cleared_memory_is_not_found(void **state)
@@ -509,6 +539,7 @@ int main(int argc, char **argv)
         TEST(no_mapping_of_before_reaches_what_was_kept),
         TEST(unwanted_blocks_stay_unwanted),
         TEST(forgotten_memory_does_not),
+        TEST(memory_of_an_earlier_daemon_is_forgotten_too),
         TEST(cleared_memory_is_not_found),
         TEST(another_budget_gives_the_memory_up),
         TEST(a_pinned_pool_outlives_the_daemon),
