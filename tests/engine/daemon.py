@@ -28,23 +28,21 @@ def built() -> Path:
 
 
 def take_all(pool: kvpool.Pool, seed: int) -> int:
-    """Through @pool, sequences until nothing more can be had, large ones first: what others have cached
-    is evicted. What is just being copied to a lower tier can be had a moment later."""
+    """Through @pool, sequences until nothing more can be had; what others have cached is evicted. What is
+    just being copied to a lower tier can be had a moment later. They are small, since what is evicted
+    faster than it can be copied is lost, and grow, since a session may have only so many."""
     model = kvpool.Model(name="filler", weights_revision=str(seed), num_layers=1, num_kv_heads=1,
                          num_q_heads=1, k_head_dim=64, v_head_dim=64)
     pool.register_model(model)
-    number, length, patience = 1, 4096, 40
+    number, patience = 1, 40
     while patience:
-        tokens = [(seed * 1000 + number) % (1 << 31)] * length
+        tokens = [(seed * 1000 + number) % (1 << 31)] * (128 << number // 512)
         try:
             pool.allocate(number, kvpool.Prompt(model, tokens), unfilled=True)
-            number, length = number + 1, min(2 * length, 4096)
-        except (kvpool.NoBlocks, kvpool.NeverFits):
-            if length > 16:
-                length //= 2
-            else:
-                patience -= 1
-                time.sleep(0.025)
+            number += 1
+        except kvpool.NoBlocks:
+            patience -= 1
+            time.sleep(0.025)
     return number - 1
 
 
