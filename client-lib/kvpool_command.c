@@ -40,8 +40,8 @@ static const struct subcommand {
      "    kvpool quota chat --guarantee 4GiB --limit none --weight 2\n"},
     {"sessions", NULL, "", "which engines are connected?", command_sessions, ""},
     {"kick", "SESSION", "", "end a session, and let go of all that it holds", command_kick,
-     "SESSION is the first column of `kvpool sessions`. The engine sees DISCONNECTED and may connect\n"
-     "again; what it published stays cached.\n"},
+     "SESSION is the first column of `kvpool sessions`, or session= in the daemon's\n"
+     "log. The engine sees DISCONNECTED and may connect again; what it published stays cached.\n"},
     {"bench", NULL, "[--requests N] [--depth N] [--tokens N] [--token TOKEN]", "how fast does it answer, from here?", command_bench,
      "Asks as an engine, so your user id (or --token) must be a tenant's. Nothing is allocated.\n"},
     {"drain", NULL, "[--undo]", "take no new sequences, before maintenance", command_drain,

@@ -100,7 +100,7 @@ static void begin(struct server *server, struct connection *connection, const st
     connection->state = CONNECTION_SESSION;
     connection->session = sessions_index(server, session);
     server->sessions.num_hello--;
-    log_event(LOG_INFO, "session_open", log_number("session", session->id),
+    log_event(LOG_INFO, "session_open", log_id("session", session->id),
               log_text("tenant", server->tenants.payers[tenant].name),
               log_number("pid", (uint64_t)connection->pid), log_number("flags", hello->flags));
     if (welcome_send(server, session, connection->source.fd))

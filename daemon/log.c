@@ -93,6 +93,9 @@ static void add_value(struct text *line, const struct log_field *field, bool is_
     case LOG_BOOL:
         text_add(line, field->number ? "true" : "false");
         return;
+    case LOG_ID:
+        text_printf(line, is_json ? "\"%016llx\"" : "%016llx", (unsigned long long)field->number);
+        return;
     }
 }
 

@@ -1,7 +1,7 @@
 /*
  * daemon/log.h - one line an event, on standard error.
  *
- *   <6>session_open tenant=chat session=81 pid=4711        systemd's priority first, no terminal
+ *   <6>session_open session=50ca7e11e0d3c2a6 pid=4711      systemd's priority first, no terminal
  *   {"time":"2026-01-31T07:00:00.000Z","level":"info","event":"session_open","tenant":"chat",...}
  *
  * Event names and keys are words of lower case with `_`. Any thread may log. A line never waits:
@@ -17,7 +17,7 @@ enum log_level { LOG_ERROR = 3, LOG_WARN = 4, LOG_NOTICE = 5, LOG_INFO = 6, LOG_
 
 struct log_field {
     const char *key; /* NULL: no field; ends the list */
-    enum { LOG_TEXT, LOG_NUMBER, LOG_SIGNED, LOG_BOOL } kind;
+    enum { LOG_TEXT, LOG_NUMBER, LOG_SIGNED, LOG_BOOL, LOG_ID } kind;
     const char *text;
     uint64_t number;
 };
@@ -40,6 +40,13 @@ static inline struct log_field log_signed(const char *key, int64_t number)
 static inline struct log_field log_bool(const char *key, bool is_true)
 {
     return (struct log_field){.key = key, .kind = LOG_BOOL, .number = is_true};
+}
+
+/* 16 hexadecimal digits, in JSON a string: a session as `kvpool sessions` and `kvpool kick` have
+ * it. */
+static inline struct log_field log_id(const char *key, uint64_t id)
+{
+    return (struct log_field){.key = key, .kind = LOG_ID, .number = id};
 }
 
 /* The name of a negative errno: error=ENOENT. */

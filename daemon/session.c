@@ -286,7 +286,7 @@ void session_end(struct server *server, struct session *session, const char *rea
     (void)pool_session_end(server->pool, session->pool, !session->is_detached, &num_sequences);
     session->state = SESSION_ENDING;
     server->has_more = true; /* pool_advance() */
-    log_event(LOG_INFO, "session_end", log_number("session", session->id),
+    log_event(LOG_INFO, "session_end", log_id("session", session->id),
               log_number("pid", (uint64_t)session->pid), log_text("reason", reason),
               log_number("sequences", num_sequences),
               log_number("attached", session->is_detached ? 0 : session->num_attached));

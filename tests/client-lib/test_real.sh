@@ -6,8 +6,9 @@ kvpoold=${1:?} kvpool=${2:?} example=${3:?} stranger=${4:?}
 dir=$(mktemp -d)
 KVPOOL_DIR=$dir/run
 export KVPOOL_DIR
-daemon=
+daemon= bench=
 finish() {
+    [ -z "$bench" ] || { kill "$bench" 2>/dev/null && wait "$bench"; } || true
     [ -z "$daemon" ] || { kill "$daemon" 2>/dev/null && wait "$daemon"; } || true
     rm -rf "$dir"
 }
@@ -65,6 +66,19 @@ expect 0 SESSION "$kvpool" sessions
 expect 0 'match, messages' "$kvpool" bench --requests 500
 expect 1 DENIED "$kvpool" bench --requests 500 --token nobodys0123456789
 expect 0 'match, messages' "$kvpool" bench --requests 500 --token "$(cat "$dir/token")"
+# What the log calls a session is what `kvpool sessions` shows and `kvpool kick` takes.
+"$kvpool" bench --requests 100000000 >"$dir/bench" 2>&1 &
+bench=$!
+for _ in $(seq 100); do
+    [ "$("$kvpool" sessions | wc -l)" != 2 ] || break
+    sleep 0.1
+done
+session=$(sed -n 's/.*session_open session=\([^ ]*\) .*/\1/p' "$dir/log" | tail -n 1)
+expect 0 "^$session " "$kvpool" sessions
+expect 0 'is ended' "$kvpool" kick "$session"
+wait "$bench" && echo "bench went on without its session" && exit 1
+bench=
+grep -q "session_end session=$session .*reason=kicked" "$dir/log"
 expect 1 NOT_FOUND "$kvpool" clear --model nothing
 expect 0 'no more' "$kvpool" clear --all
 expect 0 '^0 of 40 tokens were cached' "$example"

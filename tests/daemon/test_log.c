@@ -45,11 +45,12 @@ static void a_line_has_a_priority_an_event_and_its_fields(void **state)
 {
     (void)state;
     begin(false, 0);
-    log_event(LOG_INFO, "session_open", log_text("tenant", "chat"), log_number("session", 81),
+    log_event(LOG_INFO, "session_open", log_text("tenant", "chat"), log_id("session", 81),
               log_signed("delta", -3), log_bool("mapped", true), log_error("error", -ENOENT));
     log_event(LOG_ERROR, "ready", LOG_NO_FIELDS);
-    assert_string_equal(end(), "<6>session_open tenant=chat session=81 delta=-3 mapped=true "
-                               "error=ENOENT\n<3>ready\n");
+    assert_string_equal(end(),
+                        "<6>session_open tenant=chat session=0000000000000051 delta=-3 mapped=true "
+                        "error=ENOENT\n<3>ready\n");
 }
 
 static void an_event_is_one_line_whatever_is_in_it(void **state)
@@ -66,12 +67,13 @@ static void json_lines_are_objects(void **state)
     (void)state;
     begin(true, 0);
     log_event(LOG_NOTICE, "reload", log_text("file", "a\"b"), log_number("tenants", 2),
-              log_bool("ok", false));
+              log_bool("ok", false), log_id("session", UINT64_C(0x506ca7e11e0d3c2a)));
     const char *line = end();
     assert_memory_equal(line, "{\"time\":\"20", 11);
     assert_non_null(strstr(line,
                            "Z\",\"level\":\"notice\",\"event\":\"reload\",\"file\":\"a\\\"b\","
-                           "\"tenants\":2,\"ok\":false}\n"));
+                           "\"tenants\":2,\"ok\":false,"
+                           "\"session\":\"506ca7e11e0d3c2a\"}\n"));
 }
 
 static void a_line_too_long_is_cut_between_fields(void **state)
