@@ -10,7 +10,7 @@
 #include "client-lib/kvpool_command.h"
 #include "client-lib/kvpool_command_json.h"
 
-enum { SIZE_CHARS = 16, BAR_CHARS = 24, SMALL_BAR_CHARS = 8 };
+enum { SIZE_CHARS = 16, BAR_CHARS = 24, SMALL_BAR_CHARS = 7 };
 
 /* Three digits: "4.0 KiB", "512 MiB". */
 static const char *size_text(char out[SIZE_CHARS], double bytes)
@@ -60,10 +60,11 @@ static void bar_print(double part, double whole, int num_chars)
 
 static void payers_head_print(void)
 {
-    printf("%-15s %-6s %8s %9s %8s %6s %5s %s\n", "NAME", "KIND", "USED", "GUARANTEE", "LIMIT",
-           "WEIGHT", "HITS", "OF LIMIT OR POOL");
+    printf("%-15s %-6s %8s %9s %8s %6s %5s  %s\n", "NAME", "KIND", "USED", "GUARANTEE", "LIMIT",
+           "WEIGHT", "HITS", "FULL");
 }
 
+/* FULL: how much of its limit a payer uses; of the pool, @budget_bytes, if it has none. */
 static void payers_print(const struct json *payers, const char *kind, double budget_bytes)
 {
     for (const struct json *payer = payers->first; payer; payer = payer->next) {
@@ -74,7 +75,7 @@ static void payers_print(const struct json *payers, const char *kind, double bud
         if (queried > 0)
             snprintf(hits, sizeof(hits), "%.0f %%",
                      100 * json_number(payer, "hit_tokens") / queried);
-        printf("%-15s %-6s %8s %9s %8s %6.0f %5s ", json_string(payer, "name"), kind,
+        printf("%-15s %-6s %8s %9s %8s %6.0f %5s  ", json_string(payer, "name"), kind,
                size_text(used, json_number(payer, "charged_bytes")),
                size_text(guarantee, json_number(payer, "guarantee_bytes")),
                limit_text(limit, payer, "limit_bytes"), json_number(payer, "weight"), hits);
@@ -299,14 +300,28 @@ int command_models(const struct command_line *line)
     return list_print(line, "models", 0, models_print);
 }
 
+/* The list of @what with the pool's size, which only the status has; programs ask for it. */
+static int payers_list_print(const struct command_line *line, const char *what,
+                             void (*print)(const struct json *list, double budget_bytes))
+{
+    struct json *status = NULL;
+    char *text = NULL;
+
+    int code = line->json ? EXIT_DONE : list_take(line, "status", &text, &status);
+    double budget_bytes = status ? json_number(status, "budget_bytes") : 0;
+    free(status);
+    free(text);
+    return code == EXIT_DONE ? list_print(line, what, budget_bytes, print) : code;
+}
+
 int command_tenants(const struct command_line *line)
 {
-    return list_print(line, "tenants", 0, tenants_print);
+    return payers_list_print(line, "tenants", tenants_print);
 }
 
 int command_domains(const struct command_line *line)
 {
-    return list_print(line, "domains", 0, domains_print);
+    return payers_list_print(line, "domains", domains_print);
 }
 
 int command_sessions(const struct command_line *line)

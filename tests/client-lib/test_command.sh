@@ -40,6 +40,10 @@ expect 0 '^disk   recovering  *1023 B  1.0 TiB 9999999   168 h  *7  1.0 TiB 99.9
 expect 0 '^  *copies that failed: 2$' status
 expect 0 'up 1 d 01:01:01, draining, 1 sessions' status
 expect 0 'fallback: no_huge_pages' status
+for command in status tenants domains; do # without a limit: 4 of the pool's 8 KiB, everywhere
+    expect 0 '^NAME .* HITS  FULL$' "$command"
+    expect 0 '^alice .* none .*] *50 %' "$command"
+done
 expect 0 'readers: bob' domains
 expect 0 '7fffffffffffffff .*mapped' sessions
 expect 0 'kvpoold fake' version
