@@ -17,9 +17,10 @@ static const struct subcommand {
     const char *more; /* of its own --help */
 } subcommands[] = {
     {"status", NULL, "", "is it well, and who uses how much of the pool?", command_status,
-     "Shows each device's memory, the fallbacks that the daemon runs in and what they cost, and for\n"
-     "each tenant and shared domain how many of the tokens that it asked for were cached (HITS), and\n"
-     "what it uses of its limit, or of the pool, if it has none (FULL).\n"},
+     "Shows the pool: what has blocks (in use), and what has memory (committed: what has no blocks\n"
+     "any more stays so until somebody needs the room); the fallbacks that the daemon runs in and\n"
+     "what they cost; for each tenant and shared domain how many of the tokens that it asked for were\n"
+     "cached (HITS), and what it uses of its limit, or of the pool, if it has none (FULL).\n"},
     {"models", NULL, "", "which models are registered?", command_models,
      "Engines share blocks only if everything that changes their bytes is equal: compare the\n"
      "fingerprints (--json) if two that should share do not.\n"},

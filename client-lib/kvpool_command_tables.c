@@ -10,7 +10,7 @@
 #include "client-lib/kvpool_command.h"
 #include "client-lib/kvpool_command_json.h"
 
-enum { SIZE_CHARS = 16, BAR_CHARS = 24, SMALL_BAR_CHARS = 7 };
+enum { SIZE_CHARS = 16, BAR_CHARS = 16, SMALL_BAR_CHARS = 7 };
 
 /* Three digits: "4.0 KiB", "512 MiB". */
 static const char *size_text(char out[SIZE_CHARS], double bytes)
@@ -98,6 +98,12 @@ static void duration_print(double ms)
            (unsigned)(seconds % 60));
 }
 
+/* Of the pool or a tier: granules with blocks. Those without one belong to nobody. */
+static double used_bytes(const struct json *tier)
+{
+    return json_number(tier, "charged_bytes") - json_number(tier, "idle_bytes");
+}
+
 /* Not all tiers have some, and few have much of it: lines of their own. */
 static void tier_losses_print(const struct json *tier)
 {
@@ -138,7 +144,7 @@ static void tiers_print(const struct json *tiers)
         char used[SIZE_CHARS], of[SIZE_CHARS], stored[SIZE_CHARS], fetched[SIZE_CHARS];
         char age[SIZE_CHARS];
         printf("%-6s %-10s %8s %8s %7.0f %7s %10.0f %8s %8s\n", json_string(tier, "name"),
-               tier_state(tier), size_text(used, json_number(tier, "charged_bytes")),
+               tier_state(tier), size_text(used, used_bytes(tier)),
                size_text(of, json_number(tier, "budget_bytes")),
                json_number(tier, "evictable") + json_number(tier, "held"),
                age_text(age, json_number(tier, "coldest_age_ms")), json_number(tier, "hit_tokens"),
@@ -151,7 +157,7 @@ static void tiers_print(const struct json *tiers)
 
 static void status_print(const struct json *status)
 {
-    char used[SIZE_CHARS], budget[SIZE_CHARS];
+    char used[SIZE_CHARS], budget[SIZE_CHARS], committed[SIZE_CHARS];
     double budget_bytes = json_number(status, "budget_bytes");
 
     printf("kvpoold %s", json_string(status, "version"));
@@ -163,9 +169,10 @@ static void status_print(const struct json *status)
            : json_is_true(status, "recovering") ? ", recovering what was cached"
                                                 : "",
            json_number(status, "sessions"), json_number(status, "sequences"));
-    printf("pool %s of %s in use  ", size_text(used, json_number(status, "charged_bytes")),
-           size_text(budget, budget_bytes));
-    bar_print(json_number(status, "charged_bytes"), budget_bytes, BAR_CHARS);
+    printf("pool %s of %s in use, %s committed  ", size_text(used, used_bytes(status)),
+           size_text(budget, budget_bytes),
+           size_text(committed, json_number(status, "charged_bytes")));
+    bar_print(used_bytes(status), budget_bytes, BAR_CHARS);
     putchar('\n');
     const struct json *fallbacks = json_member(status, "fallbacks");
     for (const struct json *row = fallbacks->first; row; row = row->next)

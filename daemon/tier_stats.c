@@ -24,7 +24,7 @@ static const uint64_t MAX_PERCENT = UINT64_C(1000000000000000000); /* any double
 const struct stats_row tier_rows[] = {
     GAUGE("tier_mode",             "0: on, 1: nothing more is stored there, 2: off", mode),
     GAUGE("tier_budget_bytes",     "ceiling of its granules", budget_bytes),
-    GAUGE("tier_charged_bytes",    "granules in use", charged_bytes),
+    GAUGE("tier_charged_bytes",    "granules that have memory", charged_bytes),
     GAUGE("tier_idle_bytes",       "of them, without a block", idle_bytes),
     GAUGE("tier_free",             "free slots of its granules", free),
     GAUGE("tier_held",             "blocks that somebody holds", held),
@@ -283,8 +283,8 @@ static void add_tier(const struct server *server, enum pool_tier tier, struct te
     const struct tier_numbers *numbers = &server->tier_stats.tiers[tier];
 
     text_printf(out, "{\"name\":\"%s\",\"mode\":\"%s\"", names[tier], modes[numbers->mode]);
-    text_printf(out, ",\"budget_bytes\":%lu,\"charged_bytes\":%lu", numbers->budget_bytes,
-                numbers->charged_bytes);
+    text_printf(out, ",\"budget_bytes\":%lu,\"charged_bytes\":%lu,\"idle_bytes\":%lu",
+                numbers->budget_bytes, numbers->charged_bytes, numbers->idle_bytes);
     text_printf(out, ",\"evictable\":%lu,\"free\":%lu,\"held\":%lu,\"reserved\":%lu",
                 numbers->evictable, numbers->free, numbers->held, numbers->reserved);
     text_printf(out, ",\"hit_tokens\":%lu,\"stores\":%lu,\"fetches\":%lu", numbers->hit_tokens,

@@ -226,8 +226,9 @@ static void list_status(struct server *server, struct text *out)
                 server->is_draining ? "true" : "false", server->sessions.num_open,
                 server->sequences.num_used);
     /* The device has more: memory that is ahead of those who grow. */
-    text_printf(out, ",\"budget_bytes\":%lu,\"charged_bytes\":%lu", memory.budget_bytes,
-                (pool.pages - pool.uncommitted) * server->config->page_bytes);
+    text_printf(out, ",\"budget_bytes\":%lu,\"charged_bytes\":%lu,\"idle_bytes\":%lu",
+                memory.budget_bytes, (pool.pages - pool.uncommitted) * server->config->page_bytes,
+                pool.idle * server->config->page_bytes);
     text_printf(out, ",\"populate_bytes\":%lu,\"populated_bytes\":%lu", memory.populate_bytes,
                 memory.populated_bytes);
     text_printf(out, ",\"last_epoch\":%lu", server->state.epochs.last);

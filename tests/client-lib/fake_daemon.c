@@ -157,14 +157,16 @@ static uint64_t sizes[] = {1024};
 static char stats_json[] = "{\"daemon\": \"fake\", \"hits\": 7}";
 static char status_json[] =
     "{\"version\": \"fake\", \"draining\": true, \"sessions\": 1, "
-    "\"budget_bytes\": 8192, \"charged_bytes\": 4096, \"uptime_ms\": 90061000, "
+    "\"budget_bytes\": 8192, \"charged_bytes\": 4096, \"idle_bytes\": 1024, \"uptime_ms\": "
+    "90061000, "
     "\"fallbacks\": [\"no_huge_pages\"], \"tiers\": ["
     "{\"name\": \"device\", \"mode\": \"on\", \"budget_bytes\": 1099400000000, "
     "\"charged_bytes\": 107200000000, \"evictable\": 1000000, \"held\": 9, "
     "\"coldest_age_ms\": 86399999, \"hit_tokens\": 4294967295, \"stored_bytes\": 0, "
     "\"fetched_bytes\": 0, \"failed\": 0, \"skipped\": {\"off\": 0, \"busy\": 12, \"late\": 3}}, "
     "{\"name\": \"disk\", \"mode\": \"on\", \"state\": \"ok\", \"phase\": \"recovering\", "
-    "\"budget_bytes\": 1099400000000, \"charged_bytes\": 1023, \"evictable\": 9999999, "
+    "\"budget_bytes\": 1099400000000, \"charged_bytes\": 2047, \"idle_bytes\": 1024, "
+    "\"evictable\": 9999999, "
     "\"held\": 0, \"coldest_age_ms\": 604800000, \"hit_tokens\": 7, "
     "\"stored_bytes\": 1099400000000, \"fetched_bytes\": 107270000000, \"failed\": 2, "
     "\"skipped\": {\"off\": 0}}]}";

@@ -39,6 +39,7 @@ expect 0 '^  *evicted without a copy below: 12 busy, 3 late$' status
 expect 0 '^disk   recovering  *1023 B  1.0 TiB 9999999   168 h  *7  1.0 TiB 99.9 GiB$' status
 expect 0 '^  *copies that failed: 2$' status
 expect 0 'up 1 d 01:01:01, draining, 1 sessions' status
+expect 0 '^pool 3.0 KiB of 8.0 KiB in use, 4.0 KiB committed  .*]  38 %' status # 1 KiB is idle
 expect 0 'fallback: no_huge_pages' status
 for command in status tenants domains; do # without a limit: 4 of the pool's 8 KiB, everywhere
     expect 0 '^NAME .* HITS  FULL$' "$command"
