@@ -133,7 +133,7 @@ static const struct option {
     {"--page",         "SIZE",   set_page,         "unit of the pool (page-bytes); default 2MiB"},
     {"--block-tokens", "N",      set_block_tokens, "tokens of a block; default 16"},
     {"--context",      "TOKENS", set_context,      "of a sequence; default 8192"},
-    {"--json",         NULL,     set_json,         "print JSON"},
+    {"--json",         NULL,     set_json,         "print JSON, with all sizes in bytes"},
     {"--help",         NULL,     set_help,         "print this"},
 };
 /* clang-format on */
@@ -202,30 +202,53 @@ static void print_json(const struct command *command, const struct capacity_resu
            big(result->sequence_bytes), big(result->sequences));
 }
 
+/* What is said of one number: lives to the end of the expression that it is made in. */
+struct word {
+    char text[VALUE_TEXT];
+};
+
+static struct word size_of(uint64_t bytes)
+{
+    struct word word;
+
+    size_round(bytes, word.text);
+    return word;
+}
+
+/* "1 slot", "16 slots" */
+static struct word count_of(uint64_t count, const char *noun)
+{
+    struct word word;
+
+    (void)snprintf(word.text, sizeof(word.text), "%llu %.8s%s", big(count), noun,
+                   count == 1 ? "" : "s");
+    return word;
+}
+
 static void print_text(const struct command *command, const struct capacity_result *result)
 {
-    char size[VALUE_TEXT], page[VALUE_TEXT];
+    bool is_one = result->sequences == 1;
 
     for (size_t i = 0; i < command->model.num_groups; i++) {
         const struct capacity_group *group = &command->model.groups[i];
         const struct capacity_group_result *found = &result->groups[i];
+        char window[VALUE_TEXT] = "full";
         if (group->window > 0)
-            (void)snprintf(size, sizeof(size), "window %llu", big(group->window));
-        else
-            (void)snprintf(size, sizeof(size), "full");
-        printf("group %zu: %llu layers, %s: %llu bytes a token; block %llu bytes, stride %llu, "
-               "%u slots in %u pages\n",
-               i, big(group->layers), size, big(found->token_bytes), big(found->block_bytes),
-               big(found->granule.stride_bytes), found->granule.slots, found->granule.pages);
+            (void)snprintf(window, sizeof(window), "window %llu", big(group->window));
+        printf("group %zu: %s, %s: %s a token; block %s, stride %s, %s in %s\n", i,
+               count_of(group->layers, "layer").text, window, size_of(found->token_bytes).text,
+               size_of(found->block_bytes).text, size_of(found->granule.stride_bytes).text,
+               count_of(found->granule.slots, "slot").text,
+               count_of(found->granule.pages, "page").text);
     }
-    size_format(command->memory.bytes, size);
-    size_format(command->memory.page_bytes, page);
-    printf("a token: %llu bytes, and %llu lost to granules\n", big(result->token_bytes),
-           big(result->token_lost_bytes));
-    printf("a sequence of %llu tokens: %llu bytes\n", big(command->memory.context),
-           big(result->sequence_bytes));
-    printf("in %s of %s pages: %llu tokens cached, or %llu such sequences that share nothing\n",
-           size, page, big(result->tokens), big(result->sequences));
+    printf("a token: %s, and %s lost to granules\n", size_of(result->token_bytes).text,
+           size_of(result->token_lost_bytes).text);
+    printf("a sequence of %s: %s\n", count_of(command->memory.context, "token").text,
+           size_of(result->sequence_bytes).text);
+    printf("in %s of %s pages: %s cached, or %llu such sequence%s that share%s nothing\n",
+           size_of(command->memory.bytes).text, size_of(command->memory.page_bytes).text,
+           count_of(result->tokens, "token").text, big(result->sequences), is_one ? "" : "s",
+           is_one ? "s" : "");
 }
 
 int capacity_command(int argc, char **argv)

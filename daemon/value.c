@@ -120,3 +120,16 @@ void duration_format(uint64_t ms, char out[VALUE_TEXT])
     else
         unit_format(ms, duration_units, NUM(duration_units), out);
 }
+
+void size_round(uint64_t bytes, char out[VALUE_TEXT])
+{
+    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    size_t at = 0;
+
+    while (value >= 1023.5 && at + 1 < NUM(names)) {
+        value /= 1024;
+        at++;
+    }
+    (void)snprintf(out, VALUE_TEXT, "%.*f %s", at > 0 && value < 99.95 ? 1 : 0, value, names[at]);
+}

@@ -15,3 +15,6 @@ enum { VALUE_TEXT = 32 };
 /* With the largest unit that leaves a whole number: what the parser reads back. */
 void size_format(uint64_t bytes, char out[VALUE_TEXT]);
 void duration_format(uint64_t ms, char out[VALUE_TEXT]);
+
+/* For people, as `kvpool` writes it, in three or four digits: "22.5 KiB", "512 MiB". */
+void size_round(uint64_t bytes, char out[VALUE_TEXT]);

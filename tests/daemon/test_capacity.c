@@ -319,8 +319,27 @@ static void the_command_says_it_for_people_and_programs(void **state)
 
     (void)state;
     assert_int_equal(run("--layers|32|--kv-heads|8|--head-dim|128|--bytes|64GiB"), 0);
-    assert_non_null(strstr(output, "a token: 131072 bytes, and 0 lost to granules\n"));
-    assert_non_null(strstr(output, "in 64GiB of 2MiB pages: 524288 tokens cached, or 64 such"));
+    assert_string_equal(
+        output, "group 0: 32 layers, full: 128 KiB a token; block 2.0 MiB, stride 2.0 MiB, "
+                "1 slot in 1 page\n"
+                "a token: 128 KiB, and 0 B lost to granules\n"
+                "a sequence of 8192 tokens: 1.0 GiB\n"
+                "in 64.0 GiB of 2.0 MiB pages: 524288 tokens cached, or 64 such sequences that "
+                "share nothing\n");
+    assert_int_equal(
+        run("--layers|1|--window|2|--kv-heads|1|--head-dim|64|--bytes|4KiB|--page|4KiB|"
+            "--context|1|--block-tokens|8"), /* 256 bytes a token, 2 KiB a block */
+        0);
+    assert_string_equal(
+        output, "group 0: 1 layer, window 2: 256 B a token; block 2.0 KiB, stride 2.0 KiB, "
+                "2 slots in 1 page\n"
+                "a token: 256 B, and 0 B lost to granules\n"
+                "a sequence of 1 token: 2.0 KiB\n"
+                "in 4.0 KiB of 4.0 KiB pages: 16 tokens cached, or 2 such sequences that share "
+                "nothing\n");
+    assert_int_equal(run("--layers|32|--kv-heads|8|--head-dim|128"), 0); /* the pool: 1 GiB */
+    assert_non_null(
+        strstr(output, " 8192 tokens cached, or 1 such sequence that shares nothing\n"));
 
     assert_int_equal(run("--layers|4|--kv-heads|1|--head-dim|256|--layers|22|--window|512|--page|"
                          "64KiB|--context|32768|--dtype|bf16|--json"),
@@ -345,7 +364,7 @@ static void the_command_reads_a_file(void **state)
                           "\"num_attention_heads\": 9, \"num_key_value_heads\": 3}");
     (void)snprintf(words, sizeof(words), "--config-json|%.128s|--dtype|f16", directory.file);
     assert_int_equal(run(words), 0);
-    assert_non_null(strstr(output, "a token: 23040 bytes"));
+    assert_non_null(strstr(output, "a token: 22.5 KiB, and 1.5 KiB lost"));
     (void)snprintf(words, sizeof(words), "--config-json|%.128s", directory.file);
     assert_int_equal(run(words), 1);
     assert_non_null(strstr(output, "the dtype is not known"));

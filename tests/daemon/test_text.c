@@ -115,6 +115,33 @@ static void sizes_are_read_and_written(void **state)
     assert_true(bytes == UINT64_MAX);
 }
 
+static void sizes_are_rounded_for_people(void **state)
+{
+    static const struct {
+        uint64_t bytes;
+        const char *text;
+    } rows[] = {
+        {0, "0 B"},
+        {1, "1 B"},
+        {1023, "1023 B"},
+        {1024, "1.0 KiB"},
+        {23040, "22.5 KiB"},
+        {102348, "99.9 KiB"},  /* 99.949 */
+        {102352, "100 KiB"},   /* 99.953 */
+        {1048063, "1023 KiB"}, /* half a KiB, and a byte, short of one of the next unit */
+        {1048064, "1.0 MiB"},
+        {UINT64_C(64) << 30, "64.0 GiB"},
+        {UINT64_MAX, "16.0 EiB"},
+    };
+    char text[VALUE_TEXT];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        size_round(rows[i].bytes, text);
+        assert_string_equal(text, rows[i].text);
+    }
+}
+
 static void durations_need_a_unit(void **state)
 {
     char text[VALUE_TEXT];
@@ -156,6 +183,7 @@ int main(void)
         cmocka_unit_test(bytes_that_are_no_utf8_are_replaced),
         cmocka_unit_test(labels_are_escaped),
         cmocka_unit_test(sizes_are_read_and_written),
+        cmocka_unit_test(sizes_are_rounded_for_people),
         cmocka_unit_test(durations_need_a_unit),
         cmocka_unit_test(modes_are_octal_with_their_zero),
     };
