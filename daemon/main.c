@@ -36,7 +36,9 @@ static void usage(void)
           "  --check-config   say what is wrong with the file, and exit\n"
           "  --print-config   print the settings as they are, and exit\n"
           "  --version        print the version, and exit\n"
-          "SIGHUP: tenants, domains and quotas are read again. SIGTERM: drain, then exit.\n\n",
+          "SIGHUP: tenants, domains, quotas and the settings marked \"SIGHUP changes it\", below "
+          "and in\n"
+          "kvpoold.yaml(5), are read again. SIGTERM: drain, then exit.\n\n",
           out);
     config_print_help(out);
 }

@@ -50,6 +50,7 @@ expect 0 'example' "$kvpool" models
 expect 0 '^pool 2.0 MiB of 64.0 MiB in use, 2.0 MiB committed' "$kvpool" status # a page; what is taken ahead is not in use
 expect 2 'no command or option capcity' "$kvpoold" capcity
 expect 0 '^kvpoold [0-9]' "$kvpoold" --version
+expect 0 '^kvpoold.yaml(5), are read again' "$kvpoold" --help
 expect 1 'not `other`' "$kvpool" create-domain other # what metrics call the rest
 expect 0 'is there' "$kvpool" create-domain docs --reader you --filler me --limit 16MiB
 expect 1 EXISTS "$kvpool" create-domain docs
