@@ -271,8 +271,8 @@ class Core:
             self._context.term()
         if self.session:
             self.session.close()
-        # self.staging stays: a verb looks its arrays up in it before submit() says Disconnected, and
-        # an engine may go on making some. The next open() brings another one.
+        # self.staging stays: a verb looks its arrays up in it before submit() says Disconnected,
+        # and an engine may go on making some. The next open() brings another one.
         self._socket = self._context = self.session = self.rings = None
         self._batch, self._batch_bytes = [], 0
         self._arenas.clear()
