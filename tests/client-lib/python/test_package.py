@@ -127,6 +127,7 @@ def test_a_source_distribution_builds_by_itself(tmp_path: Path) -> None:
     far = tmp_path / "far" / "kvpool-0.1.0"
     subprocess.run([sys.executable, "-c", setup.format("wheel")], cwd=far, check=True, capture_output=True)  # fmt: skip
     (wheel,) = far.glob("*.whl")
+    assert not (far / "build").exists()  # a module that is deleted would be shipped from there
     code = "import kvpool, kvpool.wire; print(kvpool.__file__, kvpool.wire.Batch(major=1).major)"
     run = subprocess.run(
         [sys.executable, "-c", code],
