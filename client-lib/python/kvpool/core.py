@@ -222,7 +222,7 @@ class Core:
             try:
                 probe.connect(path)
             except OSError as error:
-                raise absent(self.directory, error) from error
+                raise absent(self.directory, error) from None
         return "ipc://" + path
 
     def retries(self) -> Iterator[float]:
