@@ -1,4 +1,4 @@
-"""Adds one thing to pyproject.toml: what kvpool/wire.py reads is made from proto/kvpool.proto."""
+"""Adds to pyproject.toml: what kvpool/wire.py reads is made, and builds leave nothing here."""
 
 import shutil
 import tempfile
@@ -6,12 +6,22 @@ from pathlib import Path
 
 from grpc_tools import protoc
 from setuptools import setup
+from setuptools.command.build import build
 from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
 HERE = Path(__file__).parent.resolve()
 COPY = HERE / "kvpool.proto"  # only in a source distribution
 PROTO = COPY if COPY.exists() else HERE.parent.parent / "proto" / "kvpool.proto"
+
+
+class BuildElsewhere(build):
+    """Not in build/ here, from which a module that was deleted would be shipped ever after."""
+
+    def initialize_options(self) -> None:
+        super().initialize_options()
+        self._folder = tempfile.TemporaryDirectory(prefix="kvpool-build-")  # gone with this
+        self.build_base = self._folder.name
 
 
 class BuildWithWire(build_py):
@@ -38,4 +48,4 @@ class SdistWithProto(sdist):
         shutil.copy(PROTO, Path(base_dir) / "kvpool.proto")
 
 
-setup(cmdclass={"build_py": BuildWithWire, "sdist": SdistWithProto})
+setup(cmdclass={"build": BuildElsewhere, "build_py": BuildWithWire, "sdist": SdistWithProto})

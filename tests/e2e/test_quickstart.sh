@@ -1,11 +1,12 @@
 #!/bin/sh
-# tests/e2e/test_quickstart.sh - deploy/quickstart-small says what it promises, and leaves nothing behind.
+# tests/e2e/test_quickstart.sh - deploy/quickstart-small says what it promises, and leaves nothing
+# behind; deploy/quickstart refuses mistakes before it installs or builds anything.
 # usage: test_quickstart.sh SOURCE_FOLDER BUILD_FOLDER
 set -eu
 source=${1:?} build=${2:?}
 TMPDIR=$(mktemp -d /tmp/kvpool-qs-XXXXXX)
 export TMPDIR
-trap 'rm -rf "$TMPDIR"' EXIT
+trap 'rm -rf "$TMPDIR" "$TMPDIR.png"' EXIT
 out=$TMPDIR.out
 
 fail() {
@@ -56,4 +57,23 @@ nothing_is_left
 ! "$source/deploy/quickstart-small" --no-install --built "$TMPDIR" >"$out" 2>&1 || fail "nothing to run"
 expect 'is it built'
 nothing_is_left
+
+refused() { # refused PATTERN ARGUMENT... : by deploy/quickstart, which has nothing to run here
+    pattern=$1 && shift
+    status=0
+    "$source/deploy/quickstart" --no-install --built "$TMPDIR" "$@" >"$out" 2>&1 || status=$?
+    [ $status = 2 ] || fail "exit status $status after $*"
+    expect "$pattern"
+    nothing_is_left
+}
+refused 'small has no model' --small --model gemma
+refused 'small has no model' --dtype f16 --small
+refused 'small has no model' --small --plot "$TMPDIR/picture.png"
+refused 'ends with none of .png' --plot "$TMPDIR/picture.gif"
+refused 'no folder' --plot "$TMPDIR/none/picture.png"
+mkdir "$TMPDIR.png"
+refused 'cannot write' --plot "$TMPDIR.png"
+rmdir "$TMPDIR.png"
+refused 'is it built' --plot "$TMPDIR/picture.svg"
+refused 'is it built' --small
 rm -f "$out"

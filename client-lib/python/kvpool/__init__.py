@@ -15,7 +15,8 @@
 
 Pool is a connection for plain code, AsyncPool for asyncio, Pool.later for many requests at a time;
 all have the verbs of EngineVerbs. Operator and AsyncOperator have those of OperatorVerbs. A verb
-returns only if the daemon answered OK, else it raises one of kvpool.errors, and has changed nothing.
+returns only if the daemon answered OK, else it raises one of kvpool.errors, and has changed nothing;
+but after Timeout or Disconnected it may have been carried out all the same.
 Tokens are u32 ids, lengths count tokens, sizes bytes, times seconds unless a name says otherwise.
 """
 

@@ -23,7 +23,16 @@ from . import wire
 from .errors import Disconnected, KvpoolError, Overloaded, Timeout, error_of
 from .model import Model
 from .rings import Completion, Rings, library
-from .session import MANUAL_PUBLISH, MAPPED, STORE, Hello, Session, absent, directory_of
+from .session import (
+    MANUAL_PUBLISH,
+    MAPPED,
+    STORE,
+    ArenaPacket,
+    Hello,
+    Session,
+    absent,
+    directory_of,
+)
 from .staging import Staging
 
 T = TypeVar("T")
@@ -44,6 +53,9 @@ class Answer:
 
     reply: wire.Reply
     frame: Any = None
+    """The data frame that came along (Read): a buffer."""
+    arena: ArenaPacket | None = None
+    """What came by the session socket (OpenArena); its descriptor is the reader's to close."""
 
 
 @dataclass
@@ -210,7 +222,7 @@ class Core:
             try:
                 probe.connect(path)
             except OSError as error:
-                raise absent(self.directory, error) from error
+                raise absent(self.directory, error) from None
         return "ipc://" + path
 
     def retries(self) -> Iterator[float]:
@@ -259,6 +271,8 @@ class Core:
             self._context.term()
         if self.session:
             self.session.close()
+        # self.staging stays: a verb looks its arrays up in it before submit() says Disconnected,
+        # and an engine may go on making some. The next open() brings another one.
         self._socket = self._context = self.session = self.rings = None
         self._batch, self._batch_bytes = [], 0
         self._arenas.clear()
@@ -334,7 +348,7 @@ class Core:
         num = 0
         try:
             num += self._take_completions()
-            while self._socket and self._message():
+            while self._message():
                 num += 1
         except (OSError, zmq.ZMQError, DecodeError):  # no protocol any more
             self.close()
@@ -348,7 +362,7 @@ class Core:
         return num
 
     def _message(self) -> bool:
-        if self._socket is None:
+        if self._socket is None:  # closed, and poll() asks all the same
             return False
         try:
             frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -393,7 +407,7 @@ class Core:
                 continue
             del self._arenas[arena]
             if self._outstanding.pop(pending.id, None):
-                pending._resolve(Answer(reply, packet))
+                pending._resolve(Answer(reply, arena=packet))
             else:
                 os.close(packet.fd)
 
@@ -411,6 +425,7 @@ class Core:
         for pending in [p for p in self._outstanding.values() if p._expires <= now]:
             del self._outstanding[pending.id]
             if pending._call.keep:
+                # A copy: to resolve is to let go of what the call itself keeps.
                 self._late[pending.id] = replace(pending._call)
             pending._resolve(Timeout("no answer in time: it may have been carried out"))
 

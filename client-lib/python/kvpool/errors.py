@@ -1,9 +1,11 @@
 """What can go wrong: one exception class for each status of the protocol.
 
 This file is the table: code, what it means and what to do, and whether the same request, unchanged,
-may succeed later. A verb that raises one of these changed nothing. ``except KvpoolError`` takes all;
-``Timeout`` is also a ``TimeoutError``, ``Disconnected`` also a ``ConnectionError``. Arguments that
-cannot be sent at all raise ``ValueError`` or ``TypeError`` before anything is sent.
+may succeed later. A verb that raises one of these changed nothing, with two exceptions: after
+``Timeout`` and ``Disconnected`` there may be no answer at all, and then the request may have been
+carried out. ``except KvpoolError`` takes all; ``Timeout`` is also a ``TimeoutError``,
+``Disconnected`` also a ``ConnectionError``. Arguments that cannot be sent at all raise ``ValueError``
+or ``TypeError`` before anything is sent.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import struct
 from typing import NamedTuple
 
 ENTRIES = 256
+# Fields in the order of proto/ring.h: struct ring_submission, ring_row, ring_completion.
 SUBMISSION = struct.Struct("<QIIQQIIQQQQQQQff24x")
 ROW = struct.Struct("<QQII")
 _COMPLETION = struct.Struct("<QIIQQ")
@@ -58,6 +59,8 @@ class Rings:
     def __init__(self, found: ctypes.CDLL, memory: mmap.mmap, daemon_event: int) -> None:
         self._library, self._event = found, daemon_event
         self._memory = memory
+        # The one way to learn the address. It may go after that: nobody closes self._memory, so the
+        # mapping stays where it is as long as this object does.
         anchor = ctypes.c_char.from_buffer(memory)
         self._staging = ctypes.c_void_p(ctypes.addressof(anchor))
         self._entry = ctypes.create_string_buffer(_COMPLETION.size)

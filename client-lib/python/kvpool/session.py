@@ -86,8 +86,8 @@ class Session:
                 answer, descriptors = self._receive()
             except OSError as error:
                 if isinstance(error, PermissionError):
-                    raise Denied(f"{directory}: {error.strerror}") from error
-                raise absent(directory, error) from error
+                    raise Denied(f"{directory}: {error.strerror}") from None
+                raise absent(directory, error) from None  # it has the reason
             self._answer(answer, descriptors)
             self.socket.setblocking(False)
         except BaseException:

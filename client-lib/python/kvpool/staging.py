@@ -53,8 +53,8 @@ class Staging:
         num_bytes = math.prod(shape if isinstance(shape, tuple) else (shape,)) * wanted.itemsize
         if num_bytes == 0:
             return np.empty(shape, wanted)
-        offset = self._find(-(-num_bytes // ALIGNMENT) * ALIGNMENT)
         rounded = -(-num_bytes // ALIGNMENT) * ALIGNMENT
+        offset = self._find(rounded)
         whole: NDArray[np.uint8] = np.asarray(_Span(self, offset, rounded))
         return whole[:num_bytes].view(wanted).reshape(shape)
 

@@ -31,8 +31,6 @@ from .staging import Staging
 from .step import Step
 
 
-
-
 def nothing(answer: Answer) -> None:
     pass
 
@@ -91,7 +89,8 @@ class EngineVerbs(Face):
         wanted = wire.OpenArena(model=self._handle(model), group=group, domain=domain)
 
         def decode(answer: Answer) -> Arena:
-            packet = answer.frame
+            packet = answer.arena
+            assert packet is not None  # _match_arenas() waited for it
             return Arena(packet.fd, packet.arena, packet.stride_bytes, packet.max_bytes,
                          packet.is_writable, model, group)  # fmt: skip
 

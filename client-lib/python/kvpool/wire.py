@@ -8,9 +8,13 @@ from importlib.resources import files
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-_set = descriptor_pb2.FileDescriptorSet.FromString(
-    files(__package__).joinpath("wire.binpb").read_bytes()
-)
+_descriptors = files(__package__).joinpath("wire.binpb")
+if not _descriptors.is_file():
+    raise ImportError(
+        f"{_descriptors} is missing, so this is the source tree: pip install ./client-lib/python, "
+        "and start Python where this folder is not on its path"
+    )
+_set = descriptor_pb2.FileDescriptorSet.FromString(_descriptors.read_bytes())
 _pool = descriptor_pool.DescriptorPool()
 for _file in _set.file:
     for _name, _descriptor in _pool.AddSerializedFile(

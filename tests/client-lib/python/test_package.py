@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -79,18 +80,28 @@ def test_the_example_of_help_runs(daemon: Daemon, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_example_of_the_readme_runs_and_finds_what_it_cached(daemon: Daemon) -> None:
-    example = (PACKAGE / "example.py").read_text()
+    example = PACKAGE / "examples" / "example.py"
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert not blocks or blocks == [example]
+    assert not blocks or blocks == [example.read_text()]
     for found in (0, 32):
         run = subprocess.run(
-            [sys.executable, "-c", example],
+            [sys.executable, example],
             env={**os.environ, "KVPOOL_DIR": str(daemon.run)},
             capture_output=True,
             text=True,
             check=True,
         )
         assert run.stdout == f"{found} of 40 tokens were cached\n"
+
+
+def test_the_source_tree_says_that_it_is_not_installed(tmp_path: Path) -> None:
+    shutil.copytree(PACKAGE / "kvpool", tmp_path / "kvpool", ignore=shutil.ignore_patterns("wire.*b"))
+    run = subprocess.run(
+        [sys.executable, "-c", "import kvpool"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 1
+    assert re.search(r"^ImportError: .*pip install \./client-lib/python", run.stderr, re.MULTILINE)
+    assert run.stderr.count("Traceback") == 1
 
 
 def test_every_name_is_documented() -> None:
@@ -116,6 +127,7 @@ def test_a_source_distribution_builds_by_itself(tmp_path: Path) -> None:
     far = tmp_path / "far" / "kvpool-0.1.0"
     subprocess.run([sys.executable, "-c", setup.format("wheel")], cwd=far, check=True, capture_output=True)  # fmt: skip
     (wheel,) = far.glob("*.whl")
+    assert not (far / "build").exists()  # a module that is deleted would be shipped from there
     code = "import kvpool, kvpool.wire; print(kvpool.__file__, kvpool.wire.Batch(major=1).major)"
     run = subprocess.run(
         [sys.executable, "-c", code],
