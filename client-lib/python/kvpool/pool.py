@@ -194,7 +194,8 @@ class _AsyncConnection(Async, _Connection):
         """One attempt, in a thread. Who is cancelled meanwhile is not connected when that ends."""
 
         def end(opening: asyncio.Task[None]) -> None:
-            if not opening.exception() and opening is self._opening:  # the next one closes by itself
+            has_opened = not opening.cancelled() and not opening.exception()
+            if has_opened and opening is self._opening:  # the next one closes by itself
                 self._core.close()
 
         if self._opening and not self._opening.done():
