@@ -31,13 +31,17 @@ def step(engine):
 
 def prefill(engine, sequence):
     """Steps until the first token of the answer, with a bar."""
-    bar = packages.Progress("reading", len(sequence.tokens))
+    length, before = len(sequence.tokens), sequence.done
+    bar = packages.Progress("reading", length - before)
     while not sequence.new:
-        before = sequence.done
         if sequence in engine.waiting and is_read_elsewhere(engine, sequence):
             bar.say("another engine reads the same just now: waiting ...")
         step(engine)
-        bar.add(sequence.done - before)
+        if sequence.done < before:  # another daemon: all is read again
+            bar = packages.Progress("reading", length - sequence.done)
+        else:
+            bar.add(sequence.done - before)
+        before = sequence.done
     bar.close()
 
 
@@ -48,13 +52,26 @@ def is_read_elsewhere(engine, sequence):
         return False
 
 
+def begun(decode):
+    """@decode, but for the spaces that a text begins with: a base model's answers do."""
+    is_begun = False
+
+    def piece(token):
+        nonlocal is_begun
+        text = decode(token)
+        text = text if is_begun else text.lstrip(" ")
+        is_begun = is_begun or text != ""
+        return text
+    return piece
+
+
 def answer(engine, sequence):
     """Prints the answer as it comes."""
     start, computed, length = time.perf_counter(), sequence.computed, len(sequence.tokens)
     prefill(engine, sequence)
     first = time.perf_counter() - start
     reused = max(length - (sequence.computed - computed), 0)  # a daemon that died has it read again
-    decode, shown = engine.model.tokeniser.decoder(), 0
+    decode, shown = begun(engine.model.tokeniser.decoder()), 0
     while True:
         for token in sequence.new[shown:]:
             if token not in sequence.stops:

@@ -141,7 +141,7 @@ def checked(words):
         raise Refused(400, "the body is no JSON object")
     for key, neutral in NEUTRAL.items():
         if not is_like(words.get(key), neutral):
-            raise Refused(400, f"{key}: not here, only {json.dumps(neutral)}")
+            raise Refused(400, f"{key}: not supported (only {json.dumps(neutral)} is accepted)")
     if not isinstance(words.get("stream_options") or {}, dict):
         raise Refused(400, "stream_options: wanted an object")
     return words

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -19,12 +17,7 @@ from typing import Any, Self
 
 import kvpool
 
-BUILD = Path(__file__).resolve().parents[2] / "build"
-
-
-def built() -> Path:
-    """The folder with the programs: $KVPOOLD_BUILD, or build/."""
-    return Path(os.environ.get("KVPOOLD_BUILD") or BUILD)
+from . import BUILT
 
 
 def take_all(pool: kvpool.Pool, seed: int) -> int:
@@ -46,20 +39,6 @@ def take_all(pool: kvpool.Pool, seed: int) -> int:
     return number - 1
 
 
-@functools.cache
-def known_settings() -> frozenset[str]:
-    """Names of the settings that this kvpoold has."""
-    said = subprocess.run([built() / "daemon" / "kvpoold", "--print-config"], check=True, text=True,
-                          stdout=subprocess.PIPE).stdout
-    return frozenset(re.findall(r"^([a-z-]+):", said, re.MULTILINE))
-
-
-# Steps go by shared memory where the library is there.
-_library = built() / "client-lib" / "libkvpool.so"
-if _library.exists():
-    os.environ.setdefault("KVPOOL_LIBRARY", str(_library))
-
-
 def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
@@ -78,9 +57,8 @@ class Daemon:
             "run-directory": str(self.run), "state-directory": str(self.folder / "state"),
             "pool-bytes": "256MiB", "page-bytes": "64KiB", "watermark-pages": 0,
             "http": False, "drain": "0s", "tenants": known,
+            "keep-time": "1min",  # who keeps memory for a next start does not do so for long
         } | {name.replace("_", "-"): value for name, value in settings.items()}
-        if "keep-time" in known_settings():  # who keeps memory for a next start does not do so for long
-            self.settings.setdefault("keep-time", "1min")
         self.process: subprocess.Popen[bytes] | None = None
         try:
             self.start()
@@ -101,7 +79,7 @@ class Daemon:
         self.config.write_text(json.dumps(self.settings), encoding="utf-8")  # JSON is YAML
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [built() / "daemon" / "kvpoold", "--config", self.config], stderr=log,
+                [BUILT / "daemon" / "kvpoold", "--config", self.config], stderr=log,
                 preexec_fn=_die_with_parent, env={**os.environ, "MALLOC_PERTURB_": "0"})
         until = time.monotonic() + 60
         while True:

@@ -17,8 +17,15 @@ PATIENCE = 60  # passes that wait in vain for what another engine computes, unti
 @dataclass(eq=False)
 class Sequence:
     """tokens: all that it has; the first `done` of them have K and V in the cache, and the first
-    `reached` had at some time. To the cache it is unknown, or has its blocks (is_open and is_ready), or
-    was preempted (is_open only). With blocks it runs while `done` is short of its tokens."""
+    `reached` had at some time. Where it stands:
+
+        in waiting  is_open  is_ready
+        yes         no       no        new, or it joins anew since the daemon is another one
+        no          yes      yes       it has blocks, and runs while `done` is short of its tokens
+        no          yes      no        preempted: nothing happens until resume() ...
+        yes         yes      no        ... and then it wants blocks again
+        no          no       no        preempted, and the cache knows it no longer: resume() as well
+    """
     id: int
     tokens: list
     stops: frozenset
@@ -59,8 +66,8 @@ class Engine:
         """Another one with what the parent has computed, and then @tokens of its own."""
         shared = parent.tokens[:parent.reached]
         child = Sequence(next(self.ids), shared + list(tokens), parent.stops, max_new)
-        self.running.append(child)
         done = self._tell("fork", parent, child.id)
+        self.running.append(child)
         if done is None:
             self.waiting.append(child)
         else:
@@ -135,23 +142,23 @@ class Engine:
 
     def _admit(self):
         """Who waits gets its blocks: a new one unless another is computing what it needs just now,
-        one that was preempted when nobody else runs."""
+        one that was preempted when nobody else runs. A refusal names the one that it is about."""
         for sequence in list(self.waiting):
             is_idle = not self._plan()
             if not is_idle and sequence.is_open:
                 continue
-            if not sequence.is_open and sequence.patience > 0 and \
-                    self.cache.is_arriving(sequence.tokens, is_idle):
-                sequence.patience -= is_idle
-                continue
             try:
+                if not sequence.is_open and sequence.patience > 0 and \
+                        self.cache.is_arriving(sequence.tokens, is_idle):
+                    sequence.patience -= is_idle
+                    continue
                 verb = self.cache.resume if sequence.is_open else self.cache.open
                 sequence.done = verb(sequence.id, sequence.tokens)
-            except NoRoom as error:
-                if is_idle:  # nobody else will make room
-                    error.sequence = sequence
-                    raise
-                return
+            except Exception as error:
+                if isinstance(error, NoRoom) and not is_idle:  # somebody else will make room
+                    return
+                error.sequence = sequence
+                raise
             if sequence.reached == 0:  # else it comes back to what it computed itself
                 sequence.cached = sequence.done
             sequence.is_open = sequence.is_ready = True

@@ -15,9 +15,9 @@ import numpy as np
 # Type numbers of metadata values; 8 is a string, 9 an array.
 SCALARS = {0: "B", 1: "b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "?",
            10: "<Q", 11: "<q", 12: "<d"}
-F32, Q4_1, Q8_0 = 0, 3, 8
-# Of other types: (values, bytes) of a block. PyPI's gguf knows what is in them.
-BLOCKS = {F32: (1, 4), Q4_1: (32, 20), Q8_0: (32, 34), 6: (32, 22), 12: (256, 144), 14: (256, 210)}
+F32, Q4_1, Q5_0, Q8_0, Q4_K, Q6_K = 0, 3, 6, 8, 12, 14
+# (values, bytes) of a block. What is in those that dequantise() has no lines for, PyPI's gguf knows.
+BLOCKS = {F32: (1, 4), Q4_1: (32, 20), Q5_0: (32, 22), Q8_0: (32, 34), Q4_K: (256, 144), Q6_K: (256, 210)}
 
 
 def dequantise(raw, kind):

@@ -2,7 +2,7 @@
 
 Two engine processes of one tenant and one of another ask about the same museum; an answer goes on in
 three ways; the pool is too small and others fill it; an engine is restarted, and then the daemon. Every
-answer is compared with that of a dense cache. What this daemon has no tier for is computed again.
+answer is compared with that of a dense cache.
 """
 
 import json
@@ -14,8 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
+import kvpool
+
 from . import facts
-from .daemon import Daemon, known_settings, take_all
+from .daemon import Daemon, take_all
 from .dense import LocalCache
 from .model import load_or_make
 
@@ -56,8 +58,8 @@ class Process:
 
 
 class Job:
-    def __init__(self, arguments, daemon):
-        self.arguments, self.daemon = arguments, daemon
+    def __init__(self, arguments, daemon, token_bytes):
+        self.arguments, self.daemon, self.token_bytes = arguments, daemon, token_bytes
         self.rows, self.memory, self.wrong, self.right = [], [], [], 0
         self.children, self.dense_answers, self.start = [], {}, time.perf_counter()
 
@@ -107,13 +109,15 @@ class Job:
 
     def crowd(self):
         """Another tenant takes all that can be had, and lets go of it: what was cached is evicted."""
+        while self.number("tier_storing_bytes"):  # a slow disk would lose what is evicted meanwhile
+            time.sleep(0.1)
         with self.daemon.pool(FILLER) as pool:
             take_all(pool, int(time.time()))
 
-    def from_disk(self):
-        """Tokens that were found on disk, so far."""
+    def number(self, name):
+        """A statistic of the disk tier."""
         with self.daemon.operator() as operator:
-            return operator.stats()["numbers"].get("tier_hit_tokens", {}).get("disk", 0)
+            return operator.stats()["numbers"][name]["disk"]
 
 
 def say(text):
@@ -121,7 +125,9 @@ def say(text):
 
 
 def bytes_without_sharing(rows, bytes_per_token):
-    return sum(-(-row["length"] // 16) * 16 * bytes_per_token for row in rows)
+    """In whole blocks, as a cache without sharing but with blocks would have them."""
+    block = kvpool.Model.block_tokens
+    return sum(-(-row["length"] // block) * block * bytes_per_token for row in rows)
 
 
 def run(job):
@@ -163,13 +169,11 @@ def run(job):
         process.ask("release")
     other.end()
 
-    say(f"5. Everybody lets go, and '{FILLER}' fills the pool: what was cached is evicted"
-        f"{' to disk' if job.has_disk else ', and this daemon has no disk'}.")
+    say(f"5. Everybody lets go, and '{FILLER}' fills the pool: what was cached is evicted, and still on disk.")
     job.crowd()
-    before = job.from_disk()
+    before = job.number("tier_hit_tokens")
     job.ask(two, [later], "evicted")
-    if job.has_disk:
-        print(f"  {job.from_disk() - before} tokens of that came from disk.")
+    print(f"  {job.number('tier_hit_tokens') - before} tokens of that came from disk.")
     two.ask("release")
 
     say("6. A1 is killed and started again.")
@@ -203,9 +207,8 @@ def plot(job, path):
     matplotlib.use("Agg")
     from matplotlib import pyplot
     figure, (tokens, times, memory) = pyplot.subplots(1, 3, figsize=(15, 5), width_ratios=(3, 2, 1))
-    names = [f"{row['engine']}: {row['note']}" for row in job.rows]
-    tokens.barh(names := [f"{n + 1}. {name}" for n, name in enumerate(names)],
-                [row["reused"] for row in job.rows], label="reused")
+    names = [f"{n}. {row['engine']}: {row['note']}" for n, row in enumerate(job.rows, 1)]
+    tokens.barh(names, [row["reused"] for row in job.rows], label="reused")
     tokens.barh(names, [row["computed"] for row in job.rows],
                 left=[row["reused"] for row in job.rows], label="computed")
     tokens.set(title="tokens of each question")
@@ -226,18 +229,15 @@ def main(arguments):
     arguments.model = model.name  # of all engines
     with tempfile.TemporaryDirectory(prefix="kvpool-disk-") as disk:
         tier = {"disk_directory": disk, "disk_max_bytes": "1GiB", "disk_granule_bytes": "8MiB",
-                "store_default": "all"}
-        has_disk = "disk-directory" in known_settings()
+                "store_default": "all", "store_when": "at-once"}
         # Room for the beginning of two tenants and for all answers, and not much more.
         beginning = len(model.tokeniser.chat(facts.messages()))
         token_bytes = LocalCache(model, arguments.dtype).bytes_per_token()
         num_bytes = token_bytes * (2 * beginning + 1500) // MIB + 1
-        with Daemon((OURS, OTHER, FILLER), pool_bytes=f"{num_bytes}MiB",
-                    **(tier if has_disk else {})) as daemon:
-            job = Job(arguments, daemon)
-            job.has_disk, job.token_bytes = has_disk, token_bytes
+        with Daemon((OURS, OTHER, FILLER), pool_bytes=f"{num_bytes}MiB", **tier) as daemon:
+            job = Job(arguments, daemon, token_bytes)
             print(f"kvpoold has a pool of {num_bytes} MiB; {model.name} keeps "
-                  f"{job.token_bytes / 1024:.1f} KiB a token ({arguments.dtype}). "
+                  f"{token_bytes / 1024:.1f} KiB a token ({arguments.dtype}). "
                   f"The shared beginning has {beginning} tokens.")
             try:
                 run(job)

@@ -138,7 +138,7 @@ def load(name, precision=np.float32):
     """smollm2 or gemma, downloaded on first use; "tiny-llama" or "tiny-gemma3" are made up."""
     if name.startswith("tiny"):
         from . import tiny
-        return tiny.make(name.partition("-")[2] or "llama")
+        return tiny.make(name.partition("-")[2])
     metadata, weights = gguf_file.load(packages.model_directory(name))
     return Model(name, packages.MODELS[name].sha256, metadata, weights, precision)
 

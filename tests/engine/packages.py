@@ -187,4 +187,4 @@ def text(name):
                 (work / name).replace(folder / name)  # whole or not at all
             finally:
                 shutil.rmtree(work, ignore_errors=True)
-    return (folder / name).read_text(encoding="utf-8")  # lines end with "\n", in the file not
+    return (folder / name).read_text(encoding="utf-8")  # with "\n" where a file has "\r\n"

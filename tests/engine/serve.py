@@ -1,11 +1,12 @@
-"""An OpenAI-style server on the engine: /v1/models, /v1/completions, /v1/chat/completions.
+"""An OpenAI-style server on the engine: /v1/models, /v1/completions, /v1/chat/completions; /health.
 
 One thread runs the engine, and is the only one that does; requests reach it through a queue and join
 the next pass. Several servers over one daemon share what they compute. The best token always wins, so
 temperature and its like are accepted and have no effect, and any model's name means the one that runs;
 what would change the answer and cannot be had is refused (completion.py). A client that goes away ends its
 sequence. usage.prompt_tokens_details.cached_tokens says what the daemon had of the prompt. Where the pool
-has no room for a prompt, or there is no daemon, the answer is 503.
+has no room for a prompt, or the daemon refuses it, or there is none, the answer is 503. /health says 200
+while the engine's thread lives.
 """
 
 import asyncio
@@ -61,12 +62,8 @@ class EngineThread(threading.Thread):
                     self._end(request)
                 for sequence in self.engine.step():
                     self._progress(self.requests[sequence])
-            except NoRoom as error:
-                self._end(self.requests[error.sequence], Refused(503, str(error)))
             except Exception as error:  # noqa: BLE001 - whatever it is, clients are told
-                status = 503 if isinstance(error, kvpool.KvpoolError) else 500
-                for request in list(self.requests.values()):
-                    self._end(request, Refused(status, f"{type(error).__name__}: {error}"))
+                self._fail(error)
 
     def _join(self, request):
         request.sequence = self.engine.add(request.tokens, request.max_new, request.stops)
@@ -81,6 +78,13 @@ class EngineThread(threading.Thread):
             request.tell(request.decode(None))
             self._end(request, sequence)
 
+    def _fail(self, error):
+        """Of the one that was refused, if it is about one; the others go on."""
+        status = 503 if isinstance(error, (NoRoom, kvpool.KvpoolError)) else 500
+        about = getattr(error, "sequence", None)
+        for request in [self.requests[about]] if about else list(self.requests.values()):
+            self._end(request, Refused(status, f"{type(error).__name__}: {error}"))
+
     def _end(self, request, news=None):
         del self.requests[request.sequence]
         with contextlib.suppress(kvpool.KvpoolError):  # no daemon, and nothing that it holds
@@ -93,11 +97,15 @@ class Server:
     def __init__(self, engine):
         self.model, self.thread = engine.model, EngineThread(engine)
         self.app = Starlette(routes=[
+            Route("/health", self.health),
             Route("/v1/models", self.models),
             Route("/v1/completions", self.completions, methods=["POST"]),
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
         ], exception_handlers={Refused: self.refuse, HTTPException: self.refuse_address,
                                Exception: self.fail})
+
+    async def health(self, _):
+        return Response(status_code=200 if self.thread.is_alive() else 503)
 
     async def models(self, _):
         return JSONResponse({"object": "list", "data": [

@@ -174,7 +174,7 @@ class CharacterTokeniser(Tokeniser):
 
     def turn(self, role, text):
         """A base model has no turns: what it continues well is a text of facts, then questions.
-        Each part ends with "\n\n", one token that no further text can move."""
+        Each part ends with "\\n\\n", one token that no further text can move."""
         forms = {"system": "{}\n\n", "user": "Question: {}\nAnswer:", "assistant": " {}\n\n"}
         return self.encode(forms[role].format(text))
 

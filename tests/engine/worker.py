@@ -9,7 +9,9 @@
 """
 
 import json
+import os
 import sys
+import threading
 import time
 
 import kvpool
@@ -26,8 +28,15 @@ def cache_of(model, arguments, patience=30):
     seconds to wait for a daemon that is not there, or not there again."""
     if arguments.local:
         return LocalCache(model, arguments.dtype)
-    pool = kvpool.Pool(directory=arguments.dir, token=arguments.token,
-                       staging_bytes=staging_bytes(model), connect_timeout=patience)
+    where = arguments.dir or os.environ.get("KVPOOL_DIR") or "/run/kvpoold"
+    notice = threading.Timer(1, print, [f"waiting for a daemon in {where} ..."],
+                             {"file": sys.stderr, "flush": True})
+    notice.start()
+    try:
+        pool = kvpool.Pool(directory=arguments.dir, token=arguments.token,
+                           staging_bytes=staging_bytes(model), connect_timeout=patience)
+    finally:
+        notice.cancel()
     return DaemonCache(model, pool, arguments.dtype)
 
 
@@ -55,9 +64,8 @@ class Worker:
                 first.setdefault(sequence.id, time.perf_counter() - start)
         self.last = sequences[0]
         return [{"text": self.model.tokeniser.decode(s.new).strip(), "tokens": s.new,
-                 "prompt": len(s.tokens) - len(s.new), "length": s.done, "reused": s.cached,
-                 "computed": s.computed, "first_s": first[s.id],
-                 "all_s": time.perf_counter() - start} for s in sequences]
+                 "length": s.done, "reused": s.cached, "computed": s.computed,
+                 "first_s": first[s.id]} for s in sequences]
 
     def match(self):
         prompt = self.model.tokeniser.chat(facts.messages())

@@ -2,9 +2,16 @@
 
     python3 -m fidelity --model gemma --plans f16,bf16 --json out.json --plot out.png
 
-Perplexity: of the first windows of 2,048 tokens of a book (public domain, downloaded). Agreement: at
-how many of those positions the same token would have been chosen as with the dense cache. Needles: a
-sentence hidden among paragraphs of the book, asked for in a chat.
+Each plan has a daemon of its own. The columns:
+    B/token     bytes of K and V that a token takes
+    perplexity  of the first windows of a book (public domain, downloaded)
+    same token  at so many of those positions the dense cache would have chosen the same next one
+    logits off  by so much at most logits differ from those of the dense cache, looked at every 256 tokens
+    needles     found: sentences among paragraphs of the book, asked for in a chat
+    same        of those answers, the ones that are the dense cache's token for token, right or wrong
+    tokens/s    read, for the perplexity
+    s           for the whole row
+Exit status: 1 where something failed, 2 where words of the command line are wrong.
 """
 
 import argparse
@@ -33,20 +40,32 @@ COLUMNS = {  # key: (head, form)
 }
 
 
+def plans(text):
+    """Names of PLANS."""
+    for name in text.split(","):
+        if name not in PLANS:
+            raise argparse.ArgumentTypeError(f"no plan {name}: there are {', '.join(PLANS)}")
+    return text.split(",")
+
+
 def arguments(words=None):
     parser = argparse.ArgumentParser(prog="python3 -m fidelity", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="smollm2", choices=MODELS)
-    parser.add_argument("--plans", default=",".join(PLANS), help=f"of {', '.join(PLANS)}")
+    default = " (default: %(default)s)"
+    parser.add_argument("--model", default="smollm2", choices=MODELS, help="two real ones, two made up" + default)
+    parser.add_argument("--plans", type=plans, default=",".join(PLANS), metavar="PLAN,...",
+                        help="; ".join(f"{name}: {plan.text}" for name, plan in PLANS.items()) + default)
     parser.add_argument("--text", default="alice29.txt",
-                        help=f"{', '.join(measure.BOOKS)}, or a file")
-    parser.add_argument("--windows", type=count, default=2, help="of the text; 0: no perplexity")
-    parser.add_argument("--window-tokens", type=count, default=measure.WINDOW)
+                        help=f"{', '.join(measure.BOOKS)}, or a file" + default)
+    parser.add_argument("--windows", type=count, default=2,
+                        help="of the text; 0: no perplexity" + default)
+    parser.add_argument("--window-tokens", type=count, default=measure.WINDOW, metavar="TOKENS",
+                        help="length of a window" + default)
     parser.add_argument("--needles", type=count, default=1000, metavar="TOKENS",
-                        help="length of the haystack; 0: none")
+                        help="length of the haystack; 0: none" + default)
     parser.add_argument("--json", metavar="FILE", type=output,
-                        help="- is standard output, and then nothing else")
-    parser.add_argument("--plot", metavar="FILE", type=picture)
+                        help="the table; - is standard output, and then nothing else is written there")
+    parser.add_argument("--plot", metavar="FILE", type=picture, help="a picture (.png, .svg, .pdf)")
     return parser.parse_args(words)
 
 
@@ -90,7 +109,7 @@ class Harness:
         """Dense first, then each plan over a daemon of its own."""
         row, baseline = self.row("dense", LocalCache(self.model))
         yield row
-        for name in self.given.plans.split(","):
+        for name in self.given.plans:
             with Daemon(pool_bytes="512MiB") as daemon, daemon.pool(
                     staging_bytes=staging_bytes(self.model), timeout=60) as pool:
                 cache = PLANS[name].cache(self.model, pool, secrets.token_bytes(8))
@@ -113,25 +132,26 @@ def line(row=None):
     return " ".join(cells)
 
 
+def against(value, dense):
+    """How far off it is, in words: most differences are too small to be seen."""
+    return "" if value == dense else f"\n{100 * (value / dense - 1):+.3g} %"
+
+
 def plot(rows, title, path):
+    """Bars from 0, so that they are as much alike as they look; what differs is written on them."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
     figure, axes = pyplot.subplots(1, 3, figsize=(13, 4))
     names = [row["name"] for row in rows]
     for ax, key, label in zip(axes, ("perplexity", "agreement", "bytes_per_token"),
-                              ("perplexity", "same next token as dense", "bytes a token")):
-        bars = ax.bar(names, [row.get(key, 0) for row in rows],
-                      color=f"C{list(COLUMNS).index(key)}")
-        ax.bar_label(bars, [COLUMNS[key][1].format(row[key]).strip() if key in row else ""
-                            for row in rows])
+                              ("perplexity, and beside dense", "same next token as dense, of 1",
+                               "bytes a token, and beside dense")):
+        bars = ax.bar(names, [row.get(key, 0) for row in rows], color="lightsteelblue")
+        ax.bar_label(bars, [COLUMNS[key][1].format(row[key]).strip() + against(row[key], rows[0][key])
+                            if key in row else "" for row in rows], label_type="center")
         ax.set_title(label)
-        ax.ticklabel_format(axis="y", useOffset=False)
-        ax.margins(y=0.1)  # room for the labels
-        values = [row[key] for row in rows if key in row]
-        if values and key != "bytes_per_token":  # differences are small: show them
-            low, high = min(values), max(values)
-            ax.set_ylim(low - 0.2 * (high - low) - 1e-4, high + 0.2 * (high - low) + 1e-4)
+        ax.set_ylim(0, 1 if key == "agreement" else None)
     figure.suptitle(title)
     figure.tight_layout()
     figure.savefig(path)
@@ -142,15 +162,13 @@ def main(words=None):
 
 
 def measured(given):
-    unknown = [name for name in given.plans.split(",") if name not in PLANS]
-    if unknown:
-        raise SystemExit(f"fidelity: no plan {unknown[0]}: there are {', '.join(PLANS)}")
     try:
         harness = Harness(given)
     except (packages.Unavailable, OSError, ValueError) as why:
-        raise SystemExit(f"fidelity: {why}") from None
-    title = (f"{harness.model.name}: {given.text}, {given.windows} windows of "
-             f"{given.window_tokens} tokens")
+        print(f"fidelity: {why}", file=sys.stderr)
+        return 2 if isinstance(why, ValueError) else 1  # words that only this model finds wrong
+    title = (f"{harness.model.name}: {given.text}, {given.windows} "
+             f"window{'s' * (given.windows != 1)} of {given.window_tokens} tokens")
     is_quiet = given.json == "-"
     rows = []
     if not is_quiet:

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.daemon import Daemon, built
+from engine import BUILT
+from engine.chat import begun
+from engine.daemon import Daemon
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -75,13 +77,49 @@ def test_two_terminals_have_bars_and_status_shows_both():
         with terminal(*words) as one, terminal(*words) as two:
             said = one("When does it open?\n", r"tokens reused.*\]")
             assert re.search(r"reading +\[#* +\] +\d+ %", said) and "[" + "#" * 30 + "] 100 %" in said
+            assert percents(one("And the cat?\n", r"tokens reused.*\]"))[-1] == 100
             assert figures(two("Who is the cook?\n", r"tokens reused.*\]"))[0][0] > 1000
             status, sessions = (subprocess.run(
-                [built() / "client-lib" / "kvpool", command, "--dir", daemon.run], check=True,
+                [BUILT / "client-lib" / "kvpool", command, "--dir", daemon.run], check=True,
                 text=True, stdout=subprocess.PIPE).stdout for command in ("status", "sessions"))
         assert "2 sessions, 2 sequences" in status
         assert re.search(r"^chat +tenant +[\d.]+ MiB .* [1-9]\d? %", status, re.MULTILINE)
         assert len(re.findall(r"^[0-9a-f]{16} chat ", sessions, re.MULTILINE)) == 2
+
+
+def percents(said):
+    return [int(number) for number in re.findall(r"\] +(-?\d+) %", said)]
+
+
+def test_after_a_restart_the_bar_begins_again():
+    with Daemon() as daemon, terminal("chat", "--model", "tiny-llama", "--dir", str(daemon.run),
+                                      "--token", daemon.token_of("chat")) as one:
+        one("When does it open?\n", r"tokens reused.*\]")
+        daemon.stop(9)
+        daemon.start()
+        found = percents(one("And the cat?\n", r"tokens reused.*\]"))
+    assert found == sorted(found) and found[0] >= 0 and found[-1] == 100
+
+
+def test_an_answer_begins_with_no_space():
+    decode = begun(lambda token: token)
+    assert [decode(token) for token in ("", " ", " The", " cat", " ")] == ["", "", "The", " cat", " "]
+
+
+@pytest.mark.parametrize("library, said", [
+    (None, "True"), ("/nowhere/libkvpool.so", "/nowhere/libkvpool.so: cannot open")])
+def test_steps_go_by_shared_memory(library, said):
+    """By the library of the build folder, whichever command it is; who names another one gets that."""
+    with Daemon() as daemon:
+        script = ("from argparse import Namespace; from engine import tiny, worker\n"
+                  "print(worker.cache_of(tiny.make(), Namespace("
+                  f"local=False, dir={str(daemon.run)!r}, token={daemon.token_of('chat')!r}, dtype='f32'"
+                  ")).pool.uses_rings)")
+        env = {**os.environ, "PYTHONPATH": str(TESTS), "KVPOOL_LIBRARY": library}
+        done = subprocess.run([sys.executable, "-c", script], text=True, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env={name: value for name, value in env.items() if value is not None})
+    assert said in done.stdout
 
 
 def test_without_a_daemon():
@@ -91,7 +129,7 @@ def test_without_a_daemon():
 
 def test_nobody_there(tmp_path):
     done = start("chat", "--model", "tiny-llama", "--dir", str(tmp_path), input="x\n")
-    assert done.returncode == 1
+    assert done.returncode == 1 and f"waiting for a daemon in {tmp_path} ...\n" in done.stdout
     assert done.stdout.endswith(f"chat: {tmp_path}: nobody listens there: is kvpoold running?\n")
 
 
@@ -130,6 +168,7 @@ def test_no_package_to_be_had(tmp_path, words, said):
 
 def test_a_worker_says_what_went_wrong():
     done = start("worker", "--model", "tiny-llama", "--local",
-                 input='{"do": "fork", "questions": ["x"]}\n{"do": "release"}\n')
-    ready, failed, released = map(json.loads, done.stdout.splitlines())
-    assert ready == {"ok": "ready"} and "error" in failed and released == {"ok": None}
+                 input='{"do": "fork", "questions": ["x"]}\n{"do": "match"}\n{"do": "release"}\n')
+    ready, failed, found, released = map(json.loads, done.stdout.splitlines())
+    assert ready == {"ok": "ready"} and "error" in failed
+    assert found == {"ok": 0} and released == {"ok": None}

@@ -190,6 +190,37 @@ def test_one_that_never_fits_is_named(small):
     assert len(small.run(small.add([5] * 20, 3, stops=()))[0]) == 3
 
 
+def test_a_refusal_is_about_one():
+    """The others go on, and one that is refused may be let go of, or wait for better times."""
+    model = tiny.make()
+    with Daemon() as daemon, daemon.operator() as operator, daemon.pool(
+            staging_bytes=staging_bytes(model)) as pool:
+        engine, dense = Engine(model, DaemonCache(model, pool)), Engine(model, LocalCache(model))
+        runs = engine.add(prompt(20), 6, stops=())
+        engine.step()
+        operator.drain()
+        refused = engine.add(prompt(40), 2, stops=())
+        for _ in range(3):
+            with pytest.raises(kvpool.Draining) as caught:
+                engine.step()
+            assert caught.value.sequence is refused
+        engine.preempt(refused)
+        engine.run(runs)
+        operator.drain(undo=True)
+        engine.resume(refused)
+        assert [runs.new, *engine.run(refused)] == dense.run(
+            dense.add(prompt(20), 6, stops=()), dense.add(prompt(40), 2, stops=()))
+
+
+def test_a_fork_that_is_refused_leaves_nothing(engine, monkeypatch):
+    parent = engine.add(prompt(20), 2, stops=())
+    engine.run(parent)
+    monkeypatch.setattr(engine.cache, "fork", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        engine.fork(parent, prompt(3))
+    assert engine.running == [parent] and engine.waiting == []
+
+
 def test_while_there_is_no_daemon_it_says_so_and_goes_on_later():
     model = tiny.make()
     with Daemon() as daemon, daemon.pool(connect_timeout=0.2,

@@ -25,6 +25,6 @@ def test_the_main_job(model, tmp_path):
     without, less = re.search(r"would take (\d+) MiB.*?([\d.]+) times less", done.stdout, re.DOTALL).groups()
     assert int(without) > 0 and float(less) > 3          # seven sequences, one beginning
     from_disk = int(re.search(r"(\d+) tokens of that came from disk", done.stdout)[1])
-    assert 0 < from_disk <= found[8][0]                  # evicted; a slow disk costs misses
+    assert 3000 < from_disk <= found[8][0]               # evicted
     assert all(reused > 3000 for reused, _ in found[9:])  # an engine restarted, the daemon restarted
     assert re.search(r"First token after [\d.]+ s without a hit, [\d.]+ s with one", done.stdout)

@@ -1,12 +1,15 @@
 """The OpenAI-style server, driven by OpenAI's own client; several servers over one daemon."""
 
+import asyncio
 import concurrent.futures
 import contextlib
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ openai = pytest.importorskip("openai")
 from engine.dense import LocalCache  # noqa: E402
 from engine.daemon import Daemon  # noqa: E402
 from engine.engine import Engine  # noqa: E402
+from engine.serve import Server  # noqa: E402
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -188,7 +192,7 @@ def test_a_client_that_leaves_before_its_answer_frees_the_engine(clients, daemon
 @pytest.mark.parametrize("words, wrong", [
     ({"prompt": ""}, "prompt"), ({"prompt": [10 ** 9]}, "prompt"), ({"prompt": ["x", "y"]}, "prompt"),
     ({"max_tokens": 0}, "max_tokens"), ({"max_tokens": 9000}, "8192"),
-    ({"prompt": [5] * 8192}, "8192"), ({"n": 2}, "n: "), ({"best_of": 2}, "best_of"),
+    ({"prompt": [5] * 8192}, "8192"), ({"n": 2}, "n: not supported (only 1 is accepted)"), ({"best_of": 2}, "best_of"),
     ({"logprobs": 0}, "logprobs"), ({"echo": True}, "echo"), ({"presence_penalty": 1}, "presence"),
     ({"stop": [""]}, "stop"), ({"stop": [5]}, "stop"), ({"stop": {"a": 1}}, "stop"),
     ({"stream": True, "stream_options": "x"}, "stream_options")])
@@ -206,6 +210,18 @@ def test_what_asks_for_nothing_is_taken(clients):
              "extra_body": {"repetition_penalty": 1.0, "top_k": 5}}
     assert clients[0].completions.create(model="any", prompt="x", max_tokens=3,
                                          **words).choices == plain.choices
+
+
+def test_health(clients):
+    url = clients[0].base_url
+    with urllib.request.urlopen(f"http://{url.host}:{url.port}/health") as answer:
+        assert answer.status == 200
+
+
+def test_without_its_engine_it_is_not_healthy():
+    server = object.__new__(Server)
+    server.thread = threading.Thread()  # never started
+    assert asyncio.run(server.health(None)).status_code == 503
 
 
 def test_a_wrong_address_is_said_in_the_same_shape(clients):
@@ -267,6 +283,24 @@ def test_a_stream_goes_on_over_a_restart_of_the_daemon(tiny):
         assert text == tiny.tokeniser.decode(dense_tokens(tiny, tokens, count, ())[0])
         assert parts[-1].usage.prompt_tokens_details.cached_tokens == 0  # it had computed that itself
         assert parts[-1].usage.completion_tokens == count
+
+
+def test_a_request_that_is_refused_leaves_the_others_alone(tiny):
+    with Daemon() as daemon, serving(daemon, "tiny-llama") as client:
+        words = {"model": "any", "prompt": "The harbour", "max_tokens": 2000,
+                 "extra_body": {"ignore_eos": True}}
+        stream = iter(client.completions.create(stream=True, **words))
+        parts = [next(stream)]
+        with daemon.operator() as operator:
+            operator.drain()
+            with pytest.raises(openai.InternalServerError) as caught:
+                client.completions.create(model="any", prompt="Another", max_tokens=2)
+            assert caught.value.status_code == 503 and "Draining" in caught.value.body["message"]
+            parts += stream
+            operator.drain(undo=True)
+        tokens = dense_tokens(tiny, tiny.tokeniser.text("The harbour"), 2000, ())[0]
+        assert "".join(part.choices[0].text for part in parts) == tiny.tokeniser.decode(tokens)
+        assert client.completions.create(model="any", prompt="Another", max_tokens=2).choices
 
 
 def test_a_prompt_that_the_pool_cannot_hold():
