@@ -109,8 +109,9 @@ class Job:
 
     def crowd(self):
         """Another tenant takes all that can be had, and lets go of it: what was cached is evicted."""
-        while self.number("tier_storing_bytes"):  # a slow disk would lose what is evicted meanwhile
-            time.sleep(0.1)
+        until = time.monotonic() + 30
+        while self.number("tier_storing_bytes") and time.monotonic() < until:
+            time.sleep(0.1)  # what is evicted before a slow disk has it would be lost
         with self.daemon.pool(FILLER) as pool:
             take_all(pool, int(time.time()))
 

@@ -9,12 +9,12 @@
 """
 
 import json
-import os
 import sys
 import threading
 import time
 
 import kvpool
+from kvpool.session import directory_of
 
 from . import facts
 from .cache import DaemonCache, staging_bytes
@@ -28,7 +28,7 @@ def cache_of(model, arguments, patience=30):
     seconds to wait for a daemon that is not there, or not there again."""
     if arguments.local:
         return LocalCache(model, arguments.dtype)
-    where = arguments.dir or os.environ.get("KVPOOL_DIR") or "/run/kvpoold"
+    where = directory_of(arguments.dir)
     notice = threading.Timer(1, print, [f"waiting for a daemon in {where} ..."],
                              {"file": sys.stderr, "flush": True})
     notice.start()
