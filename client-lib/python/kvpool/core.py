@@ -307,6 +307,8 @@ class Core:
         if not pending._is_on_ring:
             call.request.id, call.request.deadline_ms = id_, max(1, int(timeout * 1000))
             self._by_message(pending)
+            if not self.is_connected:  # it had to flush, and nobody takes anything any more
+                raise Disconnected()
         self._outstanding[id_] = pending
         return pending
 
@@ -339,7 +341,10 @@ class Core:
             requests=[pending._call.request for pending in batch],
         )
         frames = [p._call.frame for p in batch if p._call.frame is not None]
-        self._socket.send_multipart([envelope.SerializeToString(), *frames], copy=True)
+        try:
+            self._socket.send_multipart([envelope.SerializeToString(), *frames], zmq.NOBLOCK)
+        except zmq.Again:  # a daemon that lives would have taken more than can be outstanding
+            self.close()
 
     # ---- receiving
 

@@ -313,3 +313,22 @@ def test_caps_of_outstanding_requests(pool: kvpool.Pool) -> None:
     for each in pending:
         with pytest.raises(kvpool.Disconnected):
             each.result()
+
+
+def test_who_takes_nothing_any_more_is_gone(
+    pool: kvpool.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fake takes no message: requests expire, and where no more messages fit nothing waits."""
+    monkeypatch.setattr(kvpool.core, "GRACE", 0.01)
+
+    def fill() -> None:
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            pool.later.release(1, timeout=0.001)
+            pool.later.flush()
+            if pool.num_outstanding == 256:
+                pool.later.poll(0.1)
+
+    with pytest.raises(kvpool.Disconnected):
+        fill()
+    assert not pool.is_connected and pool.num_outstanding == 0
