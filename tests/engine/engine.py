@@ -5,13 +5,15 @@ answers token by token, mixed. Sequences join and leave between steps. The best 
 """
 
 import itertools
+import math
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from .cache import Gone, NoRoom
 
-PATIENCE = 60  # passes that wait in vain for what another engine computes, until we compute it as well
+PATIENCE_S = 30  # for so long one waits for what another engine computes, until we compute it as well
 
 
 @dataclass(eq=False)
@@ -36,7 +38,7 @@ class Sequence:
     computed: int = 0       # went through the model for it
     is_open: bool = False   # the cache knows it
     is_ready: bool = False  # and it has its blocks
-    patience: int = PATIENCE
+    gives_up: float = math.inf  # when it waits no longer for another engine; set once it does
     new: list = field(default_factory=list)  # tokens that it was given since it was last asked
     logits: np.ndarray = None  # after its last token
     finish: str = ""        # "stop" or "length", once it is finished
@@ -148,9 +150,7 @@ class Engine:
             if not is_idle and sequence.is_open:
                 continue
             try:
-                if not sequence.is_open and sequence.patience > 0 and \
-                        self.cache.is_arriving(sequence.tokens, is_idle):
-                    sequence.patience -= is_idle
+                if not sequence.is_open and self._waits(sequence, is_idle):
                     continue
                 verb = self.cache.resume if sequence.is_open else self.cache.open
                 sequence.done = verb(sequence.id, sequence.tokens)
@@ -163,6 +163,15 @@ class Engine:
                 sequence.cached = sequence.done
             sequence.is_open = sequence.is_ready = True
             self.waiting.remove(sequence)
+
+    def _waits(self, sequence, is_idle):
+        """Whether another engine is computing what it needs just now, and has time left for that: it
+        may have stopped in the middle, and while we are busy that is not for ever either."""
+        if time.monotonic() >= sequence.gives_up or \
+                not self.cache.is_arriving(sequence.tokens, is_idle):
+            return False
+        sequence.gives_up = min(sequence.gives_up, time.monotonic() + PATIENCE_S)
+        return True
 
     def _plan(self):
         """[(sequence, tokens)] of the next pass: the rest of a prompt in chunks, or one token."""

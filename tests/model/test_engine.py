@@ -247,13 +247,30 @@ def test_while_one_waits_for_another_engine_others_run():
         engine, dense = Engine(model, DaemonCache(model, pool)), Engine(model, LocalCache(model))
         waits = engine.add(shared, 3, stops=())
         start = time.monotonic()
-        assert engine.step() == [] and engine.waiting == [waits] and waits.patience > 2
+        assert engine.step() == [] and engine.waiting == [waits]
+        assert start + 20 < waits.gives_up < start + 40
         other = engine.add(prompt(9)[3:], 3, stops=())
         assert engine.run(other) == dense.run(dense.add(prompt(9)[3:], 3, stops=()))
         assert time.monotonic() - start < 5 and engine.waiting == [waits]
-        waits.patience = 2
+        waits.gives_up = time.monotonic() + 0.7  # a wait or two
         assert engine.run(waits) == dense.run(dense.add(shared, 3, stops=()))
-        assert waits.patience == 0 and waits.computed == 52
+        assert waits.computed == 52
+
+
+def test_an_engine_that_is_busy_waits_for_another_one_no_longer():
+    model, shared = tiny.make(), prompt(50)
+    with Daemon() as daemon, daemon.pool() as theirs, daemon.pool(
+            staging_bytes=staging_bytes(model)) as pool:
+        DaemonCache(model, theirs).open(1, shared)  # and computes nothing
+        engine, dense = Engine(model, DaemonCache(model, pool)), Engine(model, LocalCache(model))
+        busy = engine.add(prompt(9)[3:], 4000, stops=())
+        engine.step()
+        waits = engine.add(shared, 3, stops=())
+        engine.step()
+        assert engine.waiting == [waits] and not waits.is_open
+        waits.gives_up = time.monotonic()
+        assert engine.run(waits) == dense.run(dense.add(shared, 3, stops=()))
+        assert not busy.is_finished
 
 
 def test_one_that_is_cut_when_the_daemon_is_gone_joins_once():
