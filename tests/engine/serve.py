@@ -11,6 +11,7 @@ while the engine's thread lives.
 
 import asyncio
 import contextlib
+import json
 import queue
 import socket
 import threading
@@ -142,7 +143,8 @@ class Server:
     async def words(self, request):
         try:
             words = await request.json()
-        except ValueError:
+            json.dumps(words, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        except (ValueError, RecursionError):  # the latter: nested too deep
             words = None
         return checked(words)
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -201,6 +202,17 @@ def test_bad_requests(clients, words, wrong):
         clients[0].completions.create(**{"model": "any", "prompt": "x"} | words)
     assert wrong in caught.value.body["message"]
     assert caught.value.body["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("path, body", [
+    ("completions", b""), ("completions", b"[1]"), ("completions", b"{\xff}"), ("completions", b"[" * 100_000),
+    ("completions", b'{"prompt": "\\ud800"}'),
+    ("chat/completions", b'{"messages": [{"role": "user", "content": "\\udc00"}]}')])
+def test_bodies_that_are_none(clients, path, body):
+    url = clients[0].base_url
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"http://{url.host}:{url.port}/v1/{path}", body)
+    assert caught.value.code == 400 and b"JSON" in caught.value.read()
 
 
 def test_what_asks_for_nothing_is_taken(clients):
