@@ -66,23 +66,22 @@ struct reply_effect {
 
 /* A queue of fixed room: a ring, its size a power of two. */
 struct fifo {
-    uint64_t head, tail;
-    uint32_t mask;
+    uint64_t head, tail, mask;
 };
 
 static inline struct fifo fifo_of(uint64_t room)
 {
-    uint32_t size = 1;
+    uint64_t size = 1;
 
     while (size < room)
         size *= 2;
     return (struct fifo){.mask = size - 1};
 }
 
-static inline uint32_t fifo_push(struct fifo *fifo)
+static inline uint64_t fifo_push(struct fifo *fifo)
 {
     assert(fifo->tail - fifo->head <= fifo->mask);
-    return (uint32_t)(fifo->tail++ & fifo->mask);
+    return fifo->tail++ & fifo->mask;
 }
 
 static inline bool fifo_is_empty(const struct fifo *fifo)

@@ -514,7 +514,7 @@ static const struct part {
     {"pool", pool_make, "lower max-blocks, max-tokens, max-sequences, max-payers or max-steps"},
     {"device", device_make, "lower pool-bytes, populate-bytes or worker-threads"},
     {"hasher", hasher_make, NULL},
-    {"tables", tables_make, "lower max-transfers, max-sessions, credits or max-steps"},
+    {"tables", tables_make, "lower pool-bytes, max-transfers, max-sessions, credits or max-steps"},
     {"lower tiers", lower_init, "lower host-tier-bytes, store-bytes or disk-max-bytes"},
     {"tier statistics", tier_stats_init, NULL},
     {"models", models_make, "lower max-models"},
