@@ -83,8 +83,11 @@ class EngineThread(threading.Thread):
         """Of the one that was refused, if it is about one; the others go on."""
         status = 503 if isinstance(error, (NoRoom, kvpool.KvpoolError)) else 500
         about = getattr(error, "sequence", None)
-        for request in [self.requests[about]] if about else list(self.requests.values()):
-            self._end(request, Refused(status, f"{type(error).__name__}: {error}"))
+        failed = [self.requests[about]] if about else list(self.requests.values())
+        for request in failed:  # all, before a daemon that hangs lets each release wait
+            request.tell(Refused(status, f"{type(error).__name__}: {error}"))
+        for request in failed:
+            self._end(request)
 
     def _end(self, request, news=None):
         del self.requests[request.sequence]

@@ -12,7 +12,9 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
+import kvpool
 import pytest
 
 openai = pytest.importorskip("openai")
@@ -20,7 +22,7 @@ openai = pytest.importorskip("openai")
 from engine.dense import LocalCache  # noqa: E402
 from engine.daemon import Daemon  # noqa: E402
 from engine.engine import Engine  # noqa: E402
-from engine.serve import Server  # noqa: E402
+from engine.serve import EngineThread, Server  # noqa: E402
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -234,6 +236,17 @@ def test_without_its_engine_it_is_not_healthy():
     server = object.__new__(Server)
     server.thread = threading.Thread()  # never started
     assert asyncio.run(server.health(None)).status_code == 503
+
+
+def test_all_are_told_before_anything_is_released():
+    """A daemon that hangs lets each release wait for its timeout."""
+    said, thread = [], object.__new__(EngineThread)
+    thread.engine = SimpleNamespace(release=lambda sequence: said.append(("released", sequence)))
+    thread.requests = {n: SimpleNamespace(sequence=n, tell=lambda news, n=n: said.append(
+        (news.status, n))) for n in (1, 2)}
+    thread._fail(kvpool.Timeout("no answer"))
+    assert said == [(503, 1), (503, 2), ("released", 1), ("released", 2)]
+    assert not thread.requests
 
 
 def test_a_wrong_address_is_said_in_the_same_shape(clients):
