@@ -39,18 +39,28 @@ static inline void small_server_init(struct small_server *small, const char *set
     assert_int_equal(fclose(out), 0);
 }
 
-/* 0, or -errno of server_create(): then there is none. */
-static inline int small_server_start(struct small_server *small)
+static inline void small_server_load(struct small_server *small)
 {
     static struct config_error error;
 
     assert_int_equal(config_load(small->path, &small->config, &error), 0);
+}
+
+/* After small_server_load(): 0, or -errno of server_create(), and then there is none. */
+static inline int small_server_create(struct small_server *small)
+{
     int err = server_create(small->config, small->path, &small->server);
     if (!err)
         return 0;
     small->server = NULL;
     config_destroy(small->config);
     return err;
+}
+
+static inline int small_server_start(struct small_server *small)
+{
+    small_server_load(small);
+    return small_server_create(small);
 }
 
 static inline void small_server_stop(struct small_server *small)

@@ -5,13 +5,11 @@
  * start comes back with an error or goes on without; and nothing is left: descriptors are counted,
  * the sanitizers look for memory.
  */
-#include "daemon/config.h"
 #include "daemon/log.h"
-#include "daemon/server.h"
 #include "tests/daemon/fault.h"
+#include "tests/daemon/small_server.h"
 
 #include <fcntl.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,40 +54,19 @@ WRAP(int, EAGAIN, pthread_create,
 
 /* ---- a start -------------------------------------------------------------------------------- */
 
-static char dir[64], path[128];
-
-static int remove_one(const char *name, const struct stat *status, int type, struct FTW *walk)
-{
-    (void)status, (void)type, (void)walk;
-    return remove(name);
-}
+static struct small_server small;
 
 static int setup(void **state)
 {
     (void)state;
-    (void)snprintf(dir, sizeof(dir), "/tmp/kvpool-start-XXXXXX");
-    assert_non_null(mkdtemp(dir));
-    (void)snprintf(path, sizeof(path), "%s/disk", dir);
-    assert_int_equal(mkdir(path, 0700), 0);
-    (void)snprintf(path, sizeof(path), "%s/kvpoold.yaml", dir);
-    FILE *out = fopen(path, "w");
-    assert_non_null(out);
-    fprintf(out,
-            "run-directory: %s\nstate-directory: %s\ndisk-directory: %s/disk\npage-bytes: 64KiB\n"
-            "pool-bytes: 1MiB\nhost-tier-bytes: 1MiB\ndisk-max-bytes: 2MiB\n"
-            "disk-granule-bytes: 256KiB\ndisk-max-block-bytes: 64KiB\ndisk-queue-depth: 4\n"
-            "max-blocks: 256\ndisk-max-blocks: 256\nmax-sequences: 16\nmax-tokens: 65536\n"
-            "max-sessions: 4\nmax-tenant-sessions: 4\nmax-arenas: 8\nmax-models: 4\ncredits: 4\n"
-            "max-transfers: 64\nmax-waiters: 16\nmax-steps: 4\nworker-threads: 1\nkeep: none\n",
-            dir, dir, dir);
-    assert_int_equal(fclose(out), 0);
+    small_server_init(&small, "keep: none\n");
     return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    return nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    return small_server_finish(&small);
 }
 
 static int log_fd;
@@ -111,18 +88,12 @@ static bool names_a_part(void)
 /* Whether it came up; @number: of the call that fails, 0: none does. */
 static bool start(int number)
 {
-    struct config *config;
-    static struct config_error error;
-    struct server *server = NULL;
-
-    assert_int_equal(config_load(path, &config, &error), 0);
+    small_server_load(&small);
     failed_errno = ENOMEM;
     calls_left = number;
-    int err = server_create(config, path, &server);
+    int err = small_server_create(&small);
     has_failed = atomic_exchange(&calls_left, 0) == 0 && number > 0;
-    if (!err)
-        server_destroy(server);
-    config_destroy(config);
+    small_server_stop(&small);
     return !err;
 }
 
