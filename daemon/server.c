@@ -538,7 +538,7 @@ static void part_failed(const struct part *part, int err)
     bool is_short = err == -ENOMEM && part->remedy;
 
     log_event(LOG_ERROR, "part_failed", log_text("part", part->name), log_error("error", err),
-              log_text("remedy", is_short ? part->remedy : "see the lines before"));
+              log_text("remedy", is_short ? part->remedy : "see the error, and the lines before"));
 }
 
 static int parts_make(struct server *server)

@@ -12,10 +12,10 @@ from engine import packages
 from engine.dense import LocalCache
 from engine.engine import Engine
 
-# Of logits, by what K and V are kept as, whatever happened in between. Of 16 bits half of that is lost
-# when only the chunks are others: which way a value is rounded depends on the last bit of a sum, and
-# that on how many rows went through at once. Beside a cache that does not round it may be twice as
-# much: what 16 bits cost a model is for the fidelity harness to say.
+# Of logits, by what K and V are kept as, whatever happened in between. Of 16 bits half and more of that
+# may be used when only the chunks are others: which way a value is rounded depends on the last bit of a
+# sum, and that on how many rows went through at once. Beside a cache that does not round, single
+# positions are beyond it: what 16 bits cost a model is for the fidelity harness to say.
 BOUNDS = {"f32": 1e-3, "f16": 3e-2, "bf16": 3e-1}
 
 

@@ -1,5 +1,6 @@
 """Who runs when: over a cache that writes down what it was asked."""
 
+import contextlib
 import time
 
 import kvpool
@@ -238,13 +239,19 @@ def test_while_there_is_no_daemon_it_says_so_and_goes_on_later():
         assert engine.run(sequence) == dense.run(dense.add(prompt(30), 8, stops=()))
 
 
-def test_while_one_waits_for_another_engine_others_run():
-    """And not for ever: an engine that stopped in the middle is not waited for."""
+@contextlib.contextmanager
+def beside_one_that_stopped():
+    """An engine and a dense one, and a prompt that yet another engine has begun to compute."""
     model, shared = tiny.make(), prompt(50)
     with Daemon() as daemon, daemon.pool() as theirs, daemon.pool(
             staging_bytes=staging_bytes(model)) as pool:
         DaemonCache(model, theirs).open(1, shared)  # and computes nothing
-        engine, dense = Engine(model, DaemonCache(model, pool)), Engine(model, LocalCache(model))
+        yield Engine(model, DaemonCache(model, pool)), Engine(model, LocalCache(model)), shared
+
+
+def test_while_one_waits_for_another_engine_others_run():
+    """And not for ever: an engine that stopped in the middle is not waited for."""
+    with beside_one_that_stopped() as (engine, dense, shared):
         waits = engine.add(shared, 3, stops=())
         start = time.monotonic()
         assert engine.step() == [] and engine.waiting == [waits]
@@ -258,11 +265,7 @@ def test_while_one_waits_for_another_engine_others_run():
 
 
 def test_an_engine_that_is_busy_waits_for_another_one_no_longer():
-    model, shared = tiny.make(), prompt(50)
-    with Daemon() as daemon, daemon.pool() as theirs, daemon.pool(
-            staging_bytes=staging_bytes(model)) as pool:
-        DaemonCache(model, theirs).open(1, shared)  # and computes nothing
-        engine, dense = Engine(model, DaemonCache(model, pool)), Engine(model, LocalCache(model))
+    with beside_one_that_stopped() as (engine, dense, shared):
         busy = engine.add(prompt(9)[3:], 4000, stops=())
         engine.step()
         waits = engine.add(shared, 3, stops=())
